@@ -7,7 +7,7 @@ import { join } from "node:path";
 import type { Browser } from "playwright-core";
 
 import { freePort, Service, temporaryFolder } from "./gateway";
-import { barriers, fits, LOOKS, PATIENCE, step, WIDE } from "./walking";
+import { barriers, fits, keepToken, LOOKS, PATIENCE, step, WIDE } from "./walking";
 
 const TOKEN = "a-token-of-the-broker-that-is-long-enough";
 
@@ -44,7 +44,7 @@ export async function walkBroker(browser: Browser, program: string): Promise<voi
       for (const look of LOOKS) {
         const other = await browser.newContext({ viewport: look.viewport, colorScheme: look.colorScheme });
         other.setDefaultTimeout(PATIENCE);
-        await other.addInitScript((token) => sessionStorage.setItem("tidegate.token", token), TOKEN);
+        await keepToken(other, TOKEN);
         const page = await other.newPage();
         await page.goto(url);
         const transfers = page.getByRole("region", { name: "Transfers" });
@@ -59,7 +59,7 @@ export async function walkBroker(browser: Browser, program: string): Promise<voi
 
     await step("a broker that is gone is told", async () => {
       const page = await context.newPage();
-      await page.addInitScript((token) => sessionStorage.setItem("tidegate.token", token), TOKEN);
+      await keepToken(context, TOKEN);
       await page.goto(url);
       await page.getByText("live", { exact: true }).waitFor();
       await broker.stop();

@@ -12,7 +12,8 @@ import { chromium, type Browser, type BrowserContext, type Locator, type Page } 
 import { walkAgent } from "./agent";
 import { walkBroker } from "./broker";
 import { Gateways, Load, OPERATORS, READERS } from "./gateway";
-import { barriers, fits, LOOKS, PATIENCE, step, WIDE, type Look } from "./walking";
+import { PathProxy } from "./proxy";
+import { barriers, fits, keepToken, LOOKS, PATIENCE, step, WIDE, type Look } from "./walking";
 
 const { values } = parseArgs({
   options: { program: { type: "string" }, chromium: { type: "string" }, pictures: { type: "string" } },
@@ -87,7 +88,7 @@ async function walk(browser: Browser): Promise<void> {
       .first()
       .waitFor();
     await consumerRow(page, "database").getByText("minute: broken").waitFor({ state: "attached" });
-    await page.waitForFunction(() => document.title.startsWith("dry run"));
+    await page.waitForFunction(() => document.title.startsWith("1 promise broken; dry run"));
     // Some seconds of a line.
     await page.waitForTimeout(pictures === undefined ? 1_000 : 20_000);
     await picture(page, "dashboard-dry-run");
@@ -126,7 +127,7 @@ async function walk(browser: Browser): Promise<void> {
     const throttled = dialog.getByText(/Throttled since .*, for .* in all\./);
     // It tells of the moment at which it is opened, and the law throttles nothing in some of them.
     for (let attempts = 5; ; attempts--) {
-      await page.getByRole("button", { name: "backup" }).focus();
+      await consumerRow(page, "backup").getByRole("link", { name: "backup" }).focus();
       await page.keyboard.press("Enter");
       try {
         await throttled.waitFor(attempts > 1 ? { timeout: 10_000 } : {});
@@ -151,13 +152,27 @@ async function walk(browser: Browser): Promise<void> {
     await page.getByText(/from the decision journal; each figure is of 7\.20 s/).waitFor();
     await page.getByRole("img", { name: /^Latency\. .*smoothed: now .*, at most \d/ }).waitFor();
     await page.getByRole("button", { name: "Other…" }).click();
-    await page.getByLabel("From").fill("2001-01-01T00:00:01");
-    await page.getByLabel("To", { exact: true }).fill("2001-01-01T01:00:01");
+    await page.getByLabel("From (UTC)").fill("2001-01-01T00:00:01");
+    await page.getByLabel("To (UTC)").fill("2001-01-01T01:00:01");
     await page.getByRole("button", { name: "Show" }).click();
     await page.getByText(/No history: .*nothing is kept of/).waitFor();
     await barriers(page, "a time without history");
     await page.getByRole("button", { name: "Live" }).click();
     await page.getByText(/A figure each second since/).waitFor();
+  });
+
+  await step("each consumer is shown over time, and the busiest comes first", async () => {
+    const rows = page.getByRole("region", { name: "Each consumer" }).getByRole("row");
+    await rows.nth(1).getByText("backup").waitFor();
+    await rows
+      .nth(1)
+      .getByText(/% of the time/)
+      .waitFor();
+    await rows.nth(2).getByText("protected").waitFor();
+    await rows
+      .nth(2)
+      .getByText(/mean .*, most .* IO\/s/)
+      .waitFor();
   });
 
   await step("arrow keys move along a chart", async () => {
@@ -170,7 +185,7 @@ async function walk(browser: Browser): Promise<void> {
   });
 
   await step("a release and its end are told in the words of the log", async () => {
-    await page.getByRole("button", { name: "backup" }).click();
+    await consumerRow(page, "backup").getByRole("link", { name: "backup" }).click();
     const dialog = page.getByRole("dialog", { name: "backup at array" });
     await dialog.getByRole("combobox").selectOption("5 minutes");
     await dialog.getByRole("button", { name: "Release", exact: true }).click();
@@ -214,6 +229,42 @@ async function walk(browser: Browser): Promise<void> {
       await barriers(other.page, look.name);
       await fits(other.page, look);
       await other.context.close();
+    }
+  });
+
+  await step("below a path of a proxy, an address leads to a consumer, and back", async () => {
+    const path = "/api/v1/namespaces/san/services/tidegate:api/proxy/";
+    const proxy = await PathProxy.start(path, gateways.url);
+    const context = await browser.newContext({ viewport: WIDE, colorScheme: "light" });
+    context.setDefaultTimeout(PATIENCE);
+    await keepToken(context, READERS, path);
+    try {
+      const page = await context.newPage();
+      await page.goto(`${proxy.url}#/array/database`);
+      const dialog = page.getByRole("dialog", { name: "database at array" });
+      await dialog.getByText("Protected, and never throttled.").waitFor();
+      await page.getByText("live", { exact: true }).waitFor();
+      await page.reload();
+      await dialog.getByText("Protected, and never throttled.").waitFor();
+      await dialog.getByRole("button", { name: "Close" }).click();
+      await dialog.waitFor({ state: "detached" });
+      assert.equal(await page.evaluate(() => location.hash), "#/array");
+      // The page has seen no decision itself.
+      const decisions = page.getByRole("list", { name: /Decisions/ });
+      await decisions
+        .getByText(/throttled to a window/)
+        .first()
+        .waitFor();
+      await consumerRow(page, "backup").getByRole("link", { name: "backup" }).click();
+      await page.getByRole("dialog", { name: "backup at array" }).waitFor();
+      await page.goBack();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      await page.goForward();
+      await page.getByRole("dialog", { name: "backup at array" }).waitFor();
+      assert.deepEqual(proxy.astray, [], "every request is below the path");
+    } finally {
+      await context.close();
+      proxy.stop();
     }
   });
 
@@ -274,7 +325,7 @@ function consumerRow(page: Page, name: string): Locator {
 async function openAs(browser: Browser, look: Look): Promise<{ context: BrowserContext; page: Page }> {
   const context = await browser.newContext({ viewport: look.viewport, colorScheme: look.colorScheme });
   context.setDefaultTimeout(PATIENCE);
-  await context.addInitScript((token) => sessionStorage.setItem("tidegate.token", token), OPERATORS);
+  await keepToken(context, OPERATORS);
   const page = await context.newPage();
   await page.goto(gateways.url);
   await page.getByRole("navigation", { name: "Resources" }).waitFor();

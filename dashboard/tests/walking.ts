@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 
-import type { Page } from "playwright-core";
+import type { BrowserContext, Page } from "playwright-core";
 
 /** Longer than anything here takes, on the slowest machine. */
 export const PATIENCE = 90_000;
@@ -30,6 +30,12 @@ export async function step(name: string, run: () => Promise<void>): Promise<void
   } catch (error) {
     throw new Error(`${name}: failed`, { cause: error });
   }
+}
+
+/** Gives pages of a service the token that their reader would type. */
+export async function keepToken(context: BrowserContext, token: string, path = "/"): Promise<void> {
+  const entry: [string, string] = [`tidegate.token ${path}`, token];
+  await context.addInitScript(([key, token]) => sessionStorage.setItem(key, token), entry);
 }
 
 /** Fails when axe-core finds a barrier by WCAG 2.2 A or AA. */

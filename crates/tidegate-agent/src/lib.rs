@@ -571,6 +571,7 @@ impl Agent {
             recent: &self.recent,
             promises: self.promises.status(),
             fails: &|name| self.unheld.contains(name),
+            is_released: &|resource, consumer| self.overrides.is_consumer_released(resource, consumer),
         });
         let cluster = self.cluster.as_ref().map(|cluster| (&cluster.status()).into());
         ServiceStatus { cluster, overrides: self.overrides.document(), ..status }

@@ -10,7 +10,7 @@ use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest, WriteLimit};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
 use tidegate_regulate::{
-    EligibleConsumer, InFlight, RecentPercentile, RegulatedResource, ThrottleKind, WritePace,
+    EligibleConsumer, InFlight, RecentPercentile, RegulatedResource, StorageLoad, ThrottleKind, WritePace,
 };
 use tidegate_service::status::SignalOrigin;
 use tidegate_units::{ByteRate, Bytes, ConsumerName, Instant, Iops, Latency, ResourceName};
@@ -54,6 +54,8 @@ pub(super) struct SessionResource {
     limited: BTreeMap<DeviceNumber, WriteLimit>,
     /// The time for which members may be sought at each sample.
     seeking: SeekAllowance,
+    /// The consumers that are not eligible, each with its load since then.
+    protected: BTreeMap<ConsumerName, StorageLoad>,
 }
 
 /// A device of a resource.
@@ -84,6 +86,7 @@ impl SessionResource {
             source: None,
             limited: BTreeMap::new(),
             seeking: SeekAllowance::default(),
+            protected: BTreeMap::new(),
         }
         .with_reports())
     }
@@ -236,6 +239,7 @@ impl SessionResource {
             }
         }
         let eligible = self.eligible(&places, watch);
+        self.follow_protected(&places, &eligible, watch);
         self.members_changed = !self.regulated.consumers().eq(&eligible);
         if !self.members_changed && !self.stale && !sample.changed {
             return;
@@ -259,6 +263,17 @@ impl SessionResource {
         self.stale = false;
     }
 
+    fn follow_protected(&mut self, places: &[usize], eligible: &BTreeSet<ConsumerName>, watch: &LoadWatch) {
+        let present: BTreeSet<_> = places.iter().flat_map(|place| watch.device(*place).consumers()).collect();
+        let is_protected = |name: &ConsumerName| present.contains(name) && !eligible.contains(name);
+        self.protected.retain(|name, _| is_protected(name));
+        for name in present.into_iter().filter(|name| !eligible.contains(*name)) {
+            if !self.protected.contains_key(name) {
+                self.protected.insert(name.clone(), StorageLoad::default());
+            }
+        }
+    }
+
     /// Finds the devices that may be limited. A limit is one for all sessions that use the device, so that no
     /// exempt consumer may be among them.
     fn follow_paces(&mut self, watch: &LoadWatch) {
@@ -280,6 +295,11 @@ impl SessionResource {
     fn take(&mut self, elapsed: Duration, watch: &LoadWatch) {
         for ResourceDevice { place, members, .. } in &self.devices {
             let device = watch.device(*place);
+            for (load, name) in device.loads().zip(device.consumers()) {
+                if let Some(known) = self.protected.get_mut(name) {
+                    known.plus(&load);
+                }
+            }
             if members.is_empty() {
                 self.regulated.complete(None, &device.load());
                 continue;
@@ -422,6 +442,7 @@ impl SessionResource {
             reporters: self.reports.iter().flat_map(ReportIntake::reporters).cloned().collect(),
             source: self.source.as_ref().map(LatencySource::reading),
             signal_origin: self.origin(),
+            protected: self.protected.clone(),
             ..status
         }
     }

@@ -26,16 +26,18 @@ pub(crate) struct OfAgent<'a> {
     pub(crate) promises: BTreeMap<ResourceName, PromiseStatus>,
     /// A predicate, true for resources whose members are not throttled, although they are to be.
     pub(crate) fails: &'a dyn Fn(&ResourceName) -> bool,
+    /// A predicate, true for consumers that an operator has released.
+    pub(crate) is_released: &'a dyn Fn(&ResourceName, &ConsumerName) -> bool,
 }
 
-/// A load that is counted: that of a resource, or of one of its eligible consumers.
+/// A load that is counted: that of a resource, or of one of its consumers.
 pub(crate) type LoadKey = (ResourceName, Option<ConsumerName>);
 
-/// The counters of an agent's resources, and of their eligible consumers.
+/// The counters of an agent's resources, and of their consumers.
 pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<LoadKey, ConsumerTotal> {
     let of_each = resources.iter().flat_map(|resource| {
         let whole = ((resource.name.clone(), None), total(&resource.reads, &resource.writes));
-        let members = resource.members.iter().map(|(name, load)| {
+        let members = resource.members.iter().chain(&resource.protected).map(|(name, load)| {
             ((resource.name.clone(), Some(name.clone())), total(&load.reads, &load.writes))
         });
         std::iter::once(whole).chain(members)
@@ -87,6 +89,17 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
             ..law.status(name, false)
         }
     };
+    let protected = |(name, load): (&ConsumerName, &StorageLoad)| {
+        let released = (agent.is_released)(&resource.name, name);
+        ConsumerStatus {
+            held: Some(false),
+            released,
+            recent: did(name, load),
+            ..ByLaw::default().status(name, !released)
+        }
+    };
+    let consumers = resource.members.iter().map(one).chain(resource.protected.iter().map(protected));
+    let all = resource.members.len() + resource.protected.len();
     let mut law = agent.laws.iter().find(|law| law.resource == resource.name).map(|config| law(config));
     // Also where only the command line says so.
     law.iter_mut().for_each(|law| law.dry_run |= resource.dry_run);
@@ -105,8 +118,8 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
             total(&resource.reads, &resource.writes),
         ),
         promises: promise.into_iter().collect(),
-        consumers: resource.members.iter().take(MOST_CONSUMERS).map(one).collect(),
-        consumers_left_out: resource.members.len().saturating_sub(MOST_CONSUMERS),
+        consumers: consumers.take(MOST_CONSUMERS).collect(),
+        consumers_left_out: all.saturating_sub(MOST_CONSUMERS),
         reporters: resource.reporters.iter().take(MOST_CONSUMERS).map(reporter).collect(),
         source: resource.source.as_ref().map(source),
         signal_origin: resource.decision.as_ref().map(|_| resource.signal_origin),
@@ -182,6 +195,7 @@ mod tests {
             reads: OperationTotals { count: 9, ..OperationTotals::default() },
             writes: OperationTotals::default(),
             members: (0..members).map(member).collect(),
+            protected: BTreeMap::from([member(99_998), member(99_999)]),
             reporters: Vec::new(),
             source: None,
             signal_origin: SignalOrigin::Reports,
@@ -203,6 +217,7 @@ mod tests {
             recent: &recent,
             promises: BTreeMap::new(),
             fails: &|_| fails,
+            is_released: &|_, name| name.as_str() == "iqn.99998",
         });
         status.resources.into_iter().next().unwrap()
     }
@@ -210,7 +225,7 @@ mod tests {
     #[test]
     fn members_share_a_delay_and_are_told_of_up_to_a_bound() {
         let told = said(resource(MOST_CONSUMERS + 7), false);
-        assert_eq!((told.consumers.len(), told.consumers_left_out), (MOST_CONSUMERS, 7));
+        assert_eq!((told.consumers.len(), told.consumers_left_out), (MOST_CONSUMERS, 9));
         let one = &told.consumers[0];
         assert_eq!((one.held, one.delay_seconds, one.outstanding), (Some(true), Some(0.008), None));
         let expected = LoadFigures {
@@ -229,6 +244,23 @@ mod tests {
         assert_eq!((one.name.as_str(), one.shown_name()), ("iqn.00000", "pod:shop/db"));
         assert_eq!(told.consumers[1].shown_name(), "iqn.00001");
         assert_eq!(told.signal_origin, Some(SignalOrigin::Reports));
+    }
+
+    #[test]
+    fn protected_and_released_consumers_follow_the_eligible_ones_with_their_load() {
+        let told = said(resource(1), false);
+        let of = |one: &ConsumerStatus| (one.name.clone(), one.protected, one.released);
+        let all: Vec<_> = told.consumers.iter().map(of).collect();
+        let named = |name: &str, protected, released| (name.to_owned(), protected, released);
+        let expected = [
+            named("iqn.00000", false, false),
+            named("iqn.99998", false, true),
+            named("iqn.99999", true, false),
+        ];
+        assert_eq!(all, expected);
+        let one = &told.consumers[2];
+        assert_eq!((one.held, one.delay_seconds), (Some(false), None));
+        assert_eq!(one.recent.map(|did| did.iops), Some(3.0));
     }
 
     #[test]

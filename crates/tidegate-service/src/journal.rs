@@ -31,6 +31,12 @@ struct Pool {
     /// The number of decisions that were seen or missed.
     seen: u64,
     counts: InputCounts,
+    news: DecisionNews,
+}
+
+/// Picks the decisions of one resource that a person wants to be told about.
+#[derive(Debug, Default)]
+pub(crate) struct DecisionNews {
     told: Option<Told>,
 }
 
@@ -87,10 +93,7 @@ impl Phase {
 impl Pool {
     fn take(&mut self, decision: &Decision, is_carried_out: bool, feed: &EventFeed) {
         self.counts.add(decision.input);
-        let phase = Phase::of(decision, is_carried_out);
-        let but = if phase.failed { "; but the throttle fails, and none is" } else { "" };
-        if self.is_news(decision, is_carried_out) {
-            let said = format!("{decision}{but}");
+        if let Some(said) = self.news.take(decision, is_carried_out) {
             tracing::info!(
                 tidegate.resource = %decision.resource,
                 tidegate.law = %decision.law,
@@ -99,16 +102,34 @@ impl Pool {
                 "{said}"
             );
             feed.tell(decision, &said);
-            self.told = Some(Told { phase, output: output(decision), at: decision.at });
         } else {
             tracing::debug!(
                 tidegate.resource = %decision.resource,
                 tidegate.law = %decision.law,
                 tidegate.throttled = decision.held,
                 tidegate.dry_run = decision.dry_run,
-                "{decision}{but}"
+                "{}",
+                in_words(decision, is_carried_out)
             );
         }
+    }
+}
+
+fn in_words(decision: &Decision, is_carried_out: bool) -> String {
+    let failed = Phase::of(decision, is_carried_out).failed;
+    let but = if failed { "; but the throttle fails, and none is" } else { "" };
+    format!("{decision}{but}")
+}
+
+impl DecisionNews {
+    /// Takes the next decision, and returns it in words if it is news.
+    pub(crate) fn take(&mut self, decision: &Decision, is_carried_out: bool) -> Option<String> {
+        if !self.is_news(decision, is_carried_out) {
+            return None;
+        }
+        let phase = Phase::of(decision, is_carried_out);
+        self.told = Some(Told { phase, output: output(decision), at: decision.at });
+        Some(in_words(decision, is_carried_out))
     }
 
     fn is_news(&self, decision: &Decision, is_carried_out: bool) -> bool {
@@ -197,12 +218,12 @@ mod tests {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
         decision.bounded = LawOutput::Window(Window::new(60.0));
-        let pool = Pool { told: Some(told(&decision)), ..Pool::default() };
+        let news = DecisionNews { told: Some(told(&decision)) };
         decision.at = decision.at + Duration::from_secs(5);
         decision.bounded = LawOutput::Window(Window::new(16.0));
-        assert!(!pool.is_news(&decision, true), "by less than a factor of four");
+        assert!(!news.is_news(&decision, true), "by less than a factor of four");
         decision.bounded = LawOutput::Window(Window::new(0.89));
-        assert!(pool.is_news(&decision, true));
+        assert!(news.is_news(&decision, true));
     }
 
     #[test]
@@ -223,17 +244,17 @@ mod tests {
     #[test]
     fn flapping_is_told_at_most_every_five_seconds() {
         let mut decision = recent(1, 1).remove(0);
-        let mut pool = Pool::default();
-        assert!(!pool.is_news(&decision, true), "to hold nothing is no news");
+        let mut news = DecisionNews::default();
+        assert!(!news.is_news(&decision, true), "to hold nothing is no news");
         decision.held = 1;
-        assert!(pool.is_news(&decision, true));
-        pool.told = Some(told(&decision));
-        assert!(!pool.is_news(&decision, true), "said already");
+        assert!(news.is_news(&decision, true));
+        news.told = Some(told(&decision));
+        assert!(!news.is_news(&decision, true), "said already");
         decision.held = 0;
         decision.at = decision.at + Duration::from_millis(4_999);
-        assert!(!pool.is_news(&decision, true), "too soon");
+        assert!(!news.is_news(&decision, true), "too soon");
         decision.at = decision.at + Duration::from_millis(1);
-        assert!(pool.is_news(&decision, true));
+        assert!(news.is_news(&decision, true));
     }
 
     #[test]
@@ -241,15 +262,15 @@ mod tests {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
         let before = told(&decision);
-        let pool = Pool { told: Some(before), ..Pool::default() };
+        let news = DecisionNews { told: Some(before) };
         let begin = decision.at;
         decision.at = begin + Duration::from_secs(599);
-        assert!(!pool.is_news(&decision, true), "too soon");
+        assert!(!news.is_news(&decision, true), "too soon");
         decision.at = begin + Duration::from_secs(600);
-        assert!(pool.is_news(&decision, true));
+        assert!(news.is_news(&decision, true));
         decision.held = 0;
-        let pool = Pool { told: Some(Told { at: begin, ..told(&decision) }), ..Pool::default() };
-        assert!(!pool.is_news(&decision, true), "that nothing is throttled is logged once");
+        let news = DecisionNews { told: Some(Told { at: begin, ..told(&decision) }) };
+        assert!(!news.is_news(&decision, true), "that nothing is throttled is logged once");
     }
 
     #[test]
@@ -257,10 +278,10 @@ mod tests {
         let mut decision = recent(1, 1).remove(0);
         decision.held = 1;
         let told = told(&decision);
-        let pool = Pool { told: Some(told), ..Pool::default() };
+        let news = DecisionNews { told: Some(told) };
         decision.at = decision.at + Duration::from_secs(5);
-        assert!(!pool.is_news(&decision, true), "said already");
-        assert!(pool.is_news(&decision, false));
+        assert!(!news.is_news(&decision, true), "said already");
+        assert!(news.is_news(&decision, false));
         assert!(!Phase::of(&Decision { held: 0, ..decision }, false).failed, "nothing was to be throttled");
     }
 }

@@ -34,8 +34,8 @@ export function usePolled(): Polled {
       if (!document.hidden) {
         try {
           const [nodes, transfers] = await Promise.all([
-            ask<Nodes>("/v1/nodes"),
-            ask<Transfers>("/v1/transfers"),
+            ask<Nodes>("v1/nodes"),
+            ask<Transfers>("v1/transfers"),
           ]);
           if (isOver) return;
           setTold({ nodes, transfers, at: Date.now() });

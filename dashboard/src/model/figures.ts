@@ -68,12 +68,17 @@ export function plural(number: number, noun: string): string {
   return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
+/** The zone of all times of the page: that of the log and of the commands. */
+export const ZONE = "UTC";
+
 const TIME_OF_DAY = new Intl.DateTimeFormat("en-GB", {
+  timeZone: ZONE,
   hour: "2-digit",
   minute: "2-digit",
   second: "2-digit",
 });
 const DATE_AND_TIME = new Intl.DateTimeFormat("en-GB", {
+  timeZone: ZONE,
   day: "numeric",
   month: "short",
   hour: "2-digit",
@@ -81,9 +86,24 @@ const DATE_AND_TIME = new Intl.DateTimeFormat("en-GB", {
   second: "2-digit",
 });
 
-/** A time by the browser's clock and zone, with its date unless it is of today. */
+/** A time in the zone of the page, with its date unless it is of today. */
 export function clock(time: Date | number | string, now: Date = new Date()): string {
   const date = new Date(time);
-  const isToday = date.toDateString() === now.toDateString();
+  const isToday = dayOf(date) === dayOf(now);
   return (isToday ? TIME_OF_DAY : DATE_AND_TIME).format(date);
+}
+
+function dayOf(date: Date): string {
+  return date.toISOString().slice(0, 10);
+}
+
+/** A time as an input for times has it: in the zone of the page, which the text does not name. */
+export function inputText(time: number): string {
+  return new Date(time).toISOString().slice(0, 19);
+}
+
+/** The time that an input for times has. `null`: it has none. */
+export function inputTime(text: string): Date | null {
+  const time = new Date(`${text}Z`);
+  return text === "" || Number.isNaN(time.getTime()) ? null : time;
 }

@@ -1,6 +1,7 @@
 // What figures mean, in words. The words are those of `tidegate status`.
 
 import type { BandPosition, ConsumerStatus, ResourceStatus, ServiceStatus } from "../service/documents";
+import { failures, isFailing, kindWords } from "./errors";
 import { duration, iops, plural, requests, UNKNOWN } from "./figures";
 
 /** The kinds of state, the worst first: the order of the list of resources. */
@@ -11,8 +12,10 @@ export interface Judgement {
   tone: Tone;
   /** A few words, for a list. */
   short: string;
-  /** A sentence. */
+  /** The sentence that the tone belongs to. */
   long: string;
+  /** More sentences, without a tone. Empty: there are none. */
+  rest: string;
 }
 
 /** A promise counts as kept if at least this part of a span is, as in the service. */
@@ -22,9 +25,25 @@ const KEPT = 0.95;
 const OLD_INTERVALS = 3;
 const OLD_SECONDS = 3;
 
+/** Judges a resource: requests that fail come first, then broken promises, then the state of its law. */
 export function judgeResource(resource: ResourceStatus, sees: boolean): Judgement {
-  const { law, decided, promises } = resource;
-  const unknown = (short: string, long: string): Judgement => ({ tone: "unknown", short, long });
+  const { tone, short, long } = judgeLaw(resource, sees);
+  const failing = failures(resource);
+  const { broken } = resource.promises;
+  const troubles: string[] = [];
+  if (failing !== null) troubles.push(failing.long);
+  if (broken > 0) troubles.push(`${plural(broken, "promise")} broken in the last minute.`);
+  // The law's own state is never in the colour of a trouble that it does not tell of.
+  if (troubles.length === 0) return { tone, short, long, rest: "" };
+  const first = failing?.short ?? `${plural(broken, "promise")} broken`;
+  return { tone: "bad", short: `${first}; ${short}`, long: troubles.join(" "), rest: long };
+}
+
+type LawJudgement = Omit<Judgement, "rest">;
+
+function judgeLaw(resource: ResourceStatus, sees: boolean): LawJudgement {
+  const { law, decided } = resource;
+  const unknown = (short: string, long: string): LawJudgement => ({ tone: "unknown", short, long });
   if (!sees) return unknown("cannot see", "Unknown: the machine's counters cannot be read.");
   if (!resource.present) return unknown("storage away", "Unknown: its storage is not on this machine.");
   if (law === null) return { tone: "idle", short: "no law", long: "No law: shares and limits only." };
@@ -48,14 +67,12 @@ export function judgeResource(resource: ResourceStatus, sees: boolean): Judgemen
   if (decided.input === "overload") {
     return { tone: "bad", short: "overload", long: `Overload: nothing completes${throttling(resource)}.` };
   }
-  const broken =
-    promises.broken > 0 ? ` ${plural(promises.broken, "promise")} broken in the last minute.` : "";
   if (law.dry_run) {
     const would = held > 0 ? `would throttle ${held} of ${throttled}` : "would throttle nothing";
     return {
-      tone: broken === "" ? "dry" : "bad",
+      tone: "dry",
       short: held > 0 ? `dry run, would throttle ${held}` : "dry run",
-      long: `Dry run: nothing is throttled. The law ${would}.${broken}`,
+      long: `Dry run: nothing is throttled. The law ${would}.`,
     };
   }
   if (decided.input === "unknown" || decided.input === "no_time") {
@@ -66,18 +83,18 @@ export function judgeResource(resource: ResourceStatus, sees: boolean): Judgemen
   }
   if (decided.input === "idle") {
     return {
-      tone: broken === "" ? "idle" : "bad",
+      tone: "idle",
       short: held > 0 ? `no requests, ${held} throttled` : "no requests",
-      long: `No requests to judge by${throttling(resource)}.${broken}`,
+      long: `No requests to judge by${throttling(resource)}.`,
     };
   }
   const estimate = decided.estimate_seconds;
   const isAbove = estimate !== null && estimate > law.target_seconds;
-  const place = isAbove ? "Latency is above its target" : "Latency is within its target";
+  const place = isAbove ? "Latency is above its target" : "Latency is within its target now";
   return {
-    tone: broken !== "" ? "bad" : held > 0 ? "throttling" : isAbove ? "bad" : "good",
+    tone: held > 0 ? "throttling" : isAbove ? "bad" : "good",
     short: held > 0 ? `${held} of ${throttled} throttled` : isAbove ? "above target" : "within target",
-    long: `${place}${held > 0 ? throttling(resource) : "; nothing is throttled"}.${broken}`,
+    long: `${place}${held > 0 ? throttling(resource) : "; nothing is throttled"}.`,
   };
 }
 
@@ -108,7 +125,10 @@ export interface ConsumerState {
 }
 
 export function consumerState(one: ConsumerStatus): ConsumerState {
-  if (one.poisoned) return { tone: "bad", words: "flushes fail: written data is lost" };
+  const troubles: string[] = [];
+  if (one.poisoned) troubles.push("flushes fail: written data is lost");
+  if (one.errors != null && isFailing(one)) troubles.push(`requests fail: ${kindWords(one.errors)}`);
+  if (troubles.length > 0) return { tone: "bad", words: troubles.join("; ") };
   if (one.held === true) return { tone: "throttling", words: "throttled" };
   if (one.waits_for === "limit") return { tone: "throttling", words: "at its limit" };
   if (one.waits_for === "share") return { tone: "plain", words: "waits for its share" };
@@ -153,15 +173,18 @@ export function consumerCount(resource: ResourceStatus): number {
 
 export interface Totals {
   consumers: number;
+  /** Consumers whose requests fail. */
+  failing: number;
   held: number;
   broken: number;
   unknown: number;
 }
 
 export function totals(status: ServiceStatus): Totals {
-  const sum = { consumers: 0, held: 0, broken: 0, unknown: 0 };
+  const sum = { consumers: 0, failing: 0, held: 0, broken: 0, unknown: 0 };
   for (const resource of status.resources) {
     sum.consumers += consumerCount(resource);
+    sum.failing += resource.consumers.filter(isFailing).length;
     const isCarriedOut = !(resource.law?.dry_run ?? false) && !resource.throttle_fails;
     sum.held += isCarriedOut ? (resource.decided?.held ?? 0) : 0;
     sum.broken += resource.promises.broken;

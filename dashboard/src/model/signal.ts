@@ -20,10 +20,9 @@ export function originWords(resource: ResourceStatus): string | null {
 }
 
 export function sourceWords(source: SourceStatus): string {
-  const latest =
-    source.latency_seconds === null || source.age_seconds === null
-      ? "no answer yet"
-      : `${duration(source.latency_seconds)}, ${age(source.age_seconds)} ago`;
+  // An idle array answers, and has no latency.
+  const latency = source.latency_seconds === null ? "idle, no samples" : duration(source.latency_seconds);
+  const latest = source.age_seconds === null ? "no answer yet" : `${latency}, ${age(source.age_seconds)} ago`;
   const old = source.counts ? "" : "; too old, so nothing is throttled";
   const trouble = source.trouble === null ? "" : `; the last question failed: ${source.trouble}`;
   return `${source.place}: ${latest}${old}${trouble}`;

@@ -125,6 +125,24 @@ export interface ConsumerStatus {
   promise: PromiseStatus | null;
   poisoned: boolean;
   removed: boolean;
+  /** Requests that failed. `null`, or absent: none is known. */
+  errors?: ConsumerErrors | null;
+}
+
+export interface ConsumerErrors {
+  /** Kinds of errors of the storage, since the start. */
+  kinds: ErrorCount[];
+  /** Age of the first error of those that came without a pause of a minute. */
+  since_seconds: number | null;
+  /** Age of the last error. */
+  last_seconds: number | null;
+  /** Refused requests that are mistakes of clients. */
+  mistakes: number;
+}
+
+export interface ErrorCount {
+  kind: "io" | "no_space" | "no_memory" | "shutting_down";
+  count: number;
 }
 
 export interface PromiseStatus {
@@ -245,6 +263,26 @@ export interface ResourceHistory {
   to_seconds: number;
   step_seconds: number;
   points: HistoryPoint[];
+  consumers: ConsumerHistory[];
+  consumers_left_out: number;
+  decisions: HistoryDecision[];
+}
+
+/** Each column has a value for each point of the history. */
+export interface ConsumerHistory {
+  name: string;
+  protected: boolean;
+  requests: number;
+  iops: (number | null)[];
+  latency_seconds: (number | null)[];
+  throttled: (number | null)[];
+}
+
+export interface HistoryDecision {
+  at: string;
+  said: string;
+  held: number;
+  dry_run: boolean;
 }
 
 export interface HistoryPoint {

@@ -82,7 +82,7 @@ export class Feed {
     const query = new URLSearchParams({ consumers_of: this.#resource ?? "" });
     let watchdog = setTimeout(() => stop.abort(SILENCE), SILENCE_MS);
     try {
-      const answer = await send(`/v1/events?${query}`, { signal: stop.signal });
+      const answer = await send(`v1/events?${query}`, { signal: stop.signal });
       const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
       const parser = new EventTextParser();
       for (;;) {

@@ -1,10 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { age, clock } from "../model/figures";
+import { age, clock, ZONE } from "../model/figures";
 import { judgeResource, totals } from "../model/judgement";
 import type { Store } from "../store";
 import { Brand } from "./brand";
 import { HostsCard } from "./hosts";
+import { usePlace } from "./navigation";
 import { OverridesCard } from "./overrides";
 import { ResourceList, ranked } from "./resource_list";
 import { ResourceView } from "./resource_view";
@@ -14,26 +15,10 @@ import { ThemeButton } from "./theme";
 /** A status of this age says nothing of now. */
 const STALE_MS = 4_000;
 
-/** The resource that the address names. `null`: none. */
-function named(): string | null {
-  const hash = location.hash;
-  if (!hash.startsWith("#/") || hash === "#/") return null;
-  try {
-    return decodeURIComponent(hash.slice(2));
-  } catch {
-    return null;
-  }
-}
-
 export function App({ store }: { store: Store }) {
   const [, setTick] = useState(0);
-  const [wanted, setWanted] = useState(named());
+  const { resource: wanted, consumer } = usePlace();
   useEffect(() => store.subscribe(() => setTick((tick) => tick + 1)), [store]);
-  useEffect(() => {
-    const follow = (): void => setWanted(named());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
   // Ages go on while nothing comes.
   useEffect(() => {
     const timer = setInterval(() => store.changed(), 1_000);
@@ -57,7 +42,7 @@ export function App({ store }: { store: Store }) {
     const said =
       found === null || status === null
         ? ""
-        : `${judgeResource(found, status.sees).short} · ${found.name} · `;
+        : `${judgeResource(found, status.sees).short} · ${consumer === null ? "" : `${consumer} at `}${found.name} · `;
     document.title = `${isStale ? "not connected · " : said}Tidegate`;
   });
 
@@ -87,7 +72,13 @@ export function App({ store }: { store: Store }) {
               </a>
             )}
             {found !== null ? (
-              <ResourceView key={found.name} store={store} status={status} resource={found} />
+              <ResourceView
+                key={found.name}
+                store={store}
+                status={status}
+                resource={found}
+                consumer={consumer}
+              />
             ) : (
               <p class="card body">
                 {resources.length === 0
@@ -135,6 +126,12 @@ function Top({ store, isStale }: { store: Store; isStale: boolean }) {
       <span class="facts">
         {status === null || sum === null ? null : (
           <>
+            {sum.failing === 0 ? null : (
+              <span class="problem">
+                <b>{sum.failing.toLocaleString("en")}</b> {sum.failing === 1 ? "consumer" : "consumers"} with
+                requests that fail
+              </span>
+            )}
             <span>
               <b>{status.resources.length.toLocaleString("en")}</b>{" "}
               {status.resources.length === 1 ? "resource" : "resources"}
@@ -157,6 +154,7 @@ function Top({ store, isStale }: { store: Store; isStale: boolean }) {
                 other hosts heard
               </span>
             )}
+            <span class="soft">Times are in {ZONE}</span>
           </>
         )}
       </span>

@@ -3,8 +3,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 
-import { clock, UNKNOWN } from "../model/figures";
-import { lastAndGreatest } from "../model/series";
+import { clock, UNKNOWN, ZONE } from "../model/figures";
+import { lastAndGreatest, scaleEnd, spikes, wholeScaleEnd } from "../model/series";
 import { colour, onTheme } from "./theme";
 
 export interface ChartLine {
@@ -19,6 +19,13 @@ export interface ChartLine {
   fill?: boolean;
 }
 
+/** The ends of the axes, which change with the figures. */
+interface Ends {
+  time: [number, number];
+  /** The end of the scale of values, which begins at zero. */
+  value: number;
+}
+
 const HEIGHT = 180;
 const LOW_HEIGHT = 110;
 
@@ -29,6 +36,7 @@ export function Chart({
   to,
   lines,
   format,
+  seen = null,
   isLow = false,
 }: {
   title: string;
@@ -37,13 +45,19 @@ export function Chart({
   to: number;
   lines: ChartLine[];
   format: (value: number | null) => string;
+  /** A value that is to be seen: spikes far above it are clipped. `null`: nothing is clipped. */
+  seen?: number | null;
   isLow?: boolean;
 }) {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [index, setIndex] = useState<number | null>(null);
-  const range = useRef<[number, number]>([from, to]);
-  range.current = [from, to];
+  const values = lines.map((line) => line.values);
+  const whole = wholeScaleEnd(values);
+  const end = seen === null ? whole : scaleEnd(values, seen);
+  const isClipped = seen !== null && end < whole;
+  const ends = useRef<Ends>({ time: [from, to], value: end });
+  ends.current = { time: [from, to], value: end };
   const height = isLow ? LOW_HEIGHT : HEIGHT;
   const shape = lines.map((line) => line.label).join("|");
 
@@ -52,7 +66,7 @@ export function Chart({
     if (box === null) return undefined;
     const build = (): void => {
       chart.current?.destroy();
-      const options = chartOptions(box.clientWidth, height, lines, format, range, setIndex);
+      const options = chartOptions(box.clientWidth, height, lines, format, ends, setIndex);
       chart.current = new uPlot(options, columns(times, lines), box);
     };
     build();
@@ -88,6 +102,7 @@ export function Chart({
     <div class="chart">
       <h3>
         {title}
+        {isClipped ? <span class="legend first">▲ cut off above {format(end)}</span> : null}
         <span class="legend">
           {index !== null && times[at] !== undefined ? <span>at {clock(times[at] * 1_000)}</span> : null}
           {lines.map((line) => (
@@ -146,12 +161,12 @@ function chartOptions(
   height: number,
   lines: ChartLine[],
   format: (value: number | null) => string,
-  range: { current: [number, number] },
+  ends: { current: Ends },
   setIndex: (index: number | null) => void,
 ): uPlot.Options {
   const axis = {
     stroke: colour("soft"),
-    font: "12px system-ui, sans-serif",
+    font: FONT,
     grid: { stroke: colour("line"), width: 1 },
     ticks: { stroke: colour("line"), width: 1, size: 4 },
   };
@@ -159,25 +174,30 @@ function chartOptions(
     width: Math.max(width, 50),
     height,
     legend: { show: false },
-    padding: [8, 28, 0, 0],
+    padding: [8, () => (isDated(ends.current.time) ? 50 : 32), 0, 0],
     cursor: { y: false, drag: { setScale: false, x: false }, sync: { key: "tidegate" }, points: { size: 7 } },
-    hooks: { setCursor: [(plot) => setIndex(plot.cursor.idx ?? null)] },
+    hooks: {
+      setCursor: [(plot) => setIndex(plot.cursor.idx ?? null)],
+      draw: [(plot) => markClipped(plot, ends.current.value, format)],
+    },
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1_000), ZONE),
     scales: {
-      x: { time: true, range: () => range.current },
+      x: { time: true, range: () => ends.current.time },
       // From zero on: a latency looks as great as it is.
-      y: { range: (_plot, _least, most) => [0, Number.isFinite(most) && most > 0 ? most * 1.15 : 1] },
+      y: { range: () => [0, ends.current.value] },
     },
     axes: [
       {
         ...axis,
         size: 26,
         gap: 3,
-        space: 80,
-        values: (_plot, splits) => splits.map((split) => timeLabel(split, range.current)),
+        space: () => (isDated(ends.current.time) ? 110 : 80),
+        values: (_plot, splits) => splits.map((split) => timeLabel(split, ends.current.time)),
       },
       {
         ...axis,
-        size: 66,
+        // The same for most charts, so that one stands exactly above the other.
+        size: (plot, labels) => Math.max(LABEL_WIDTH, widest(plot, labels) + 10),
         gap: 3,
         space: 26,
         values: (_plot, splits) => splits.map((split) => format(split)),
@@ -198,21 +218,74 @@ function chartOptions(
   };
 }
 
+const FONT = "12px system-ui, sans-serif";
+const LABEL_WIDTH = 78;
+
+/** The width of the widest label, in pixels of the page. */
+function widest({ ctx }: uPlot, labels: string[] | null): number {
+  ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  const widths = (labels ?? []).map((label) => ctx.measureText(label).width);
+  return Math.ceil(Math.max(0, ...widths) / devicePixelRatio);
+}
+
+/** Marks each spike that the scale cuts off, with its height where there is room for that. */
+function markClipped(plot: uPlot, end: number, format: (value: number | null) => string): void {
+  const [times, ...columns] = plot.data;
+  const { ctx, bbox } = plot;
+  const size = 5 * devicePixelRatio;
+  const place = (index: number): number => plot.valToPos(times[index] ?? 0, "x", true);
+  ctx.save();
+  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.fillStyle = colour("text");
+  ctx.textAlign = "left";
+  ctx.textBaseline = "top";
+  let free = bbox.left;
+  for (const spike of spikes(columns, end)) {
+    const left = place(spike.at);
+    ctx.beginPath();
+    ctx.moveTo(left, bbox.top);
+    ctx.lineTo(left + size, bbox.top + size * 1.6);
+    ctx.lineTo(left - size, bbox.top + size * 1.6);
+    ctx.fill();
+    const text = format(spike.height);
+    const { width } = ctx.measureText(text);
+    const behind = Math.max(place(spike.last), left) + size * 2;
+    const before = Math.min(place(spike.first), left) - size * 2 - width;
+    const fits = behind + width <= bbox.left + bbox.width;
+    const begin = fits ? behind : before;
+    if (begin < free) continue;
+    ctx.fillText(text, begin, bbox.top);
+    free = begin + width + size * 2;
+  }
+  ctx.restore();
+}
+
 function stepped(): Pick<uPlot.Series, "paths"> {
   const paths = uPlot.paths.stepped?.({ align: 1 });
   return paths === undefined ? {} : { paths };
 }
 
-const SHORT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const EXACT = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const SHORT = new Intl.DateTimeFormat("en-GB", { timeZone: ZONE, hour: "2-digit", minute: "2-digit" });
+const EXACT = new Intl.DateTimeFormat("en-GB", {
+  timeZone: ZONE,
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+});
 const DATED = new Intl.DateTimeFormat("en-GB", {
+  timeZone: ZONE,
   day: "numeric",
   month: "short",
   hour: "2-digit",
   minute: "2-digit",
 });
 
-function timeLabel(seconds: number, [from, to]: [number, number]): string {
-  const form = to - from > 86_400 * 1.5 ? DATED : to - from < 480 ? EXACT : SHORT;
+/** Returns true if the times of a span need their dates. */
+function isDated([from, to]: [number, number]): boolean {
+  return to - from > 86_400 * 1.5;
+}
+
+function timeLabel(seconds: number, range: [number, number]): string {
+  const form = isDated(range) ? DATED : range[1] - range[0] < 480 ? EXACT : SHORT;
   return form.format(new Date(seconds * 1_000));
 }

@@ -1,21 +1,17 @@
 // Latency and throttle over time: live, or from the decision journal.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useMemo, useState } from "preact/hooks";
 
-import { clock, duration, plainRate, requests, UNKNOWN } from "../model/figures";
+import { clock, duration, inputText, inputTime, plainRate, requests, UNKNOWN, ZONE } from "../model/figures";
 import { emptySeries, historySeries, REMEMBERED_SECONDS, type Series } from "../model/series";
-import { Refusal, service } from "../service/client";
-import type { ResourceHistory, ResourceStatus } from "../service/documents";
+import type { ResourceStatus } from "../service/documents";
 import type { Store } from "../store";
 import { Chart, type ChartLine } from "./chart";
-
-type Span =
-  | { live: true }
-  | { live: false; words: string; seconds: number }
-  | { live: false; words: string; from: Date; to: Date };
+import { ConsumersOverTime } from "./consumers_over_time";
+import { LIVE, type HistoryAnswer, type Span } from "./history";
 
 const LEAST_LIVE_SECONDS = 60;
-const LIVE: Span = { live: true };
 const SPANS: readonly [string, number][] = [
   ["1 h", 3_600],
   ["6 h", 21_600],
@@ -23,10 +19,20 @@ const SPANS: readonly [string, number][] = [
   ["7 days", 604_800],
 ];
 
-export function ChartsCard({ store, resource }: { store: Store; resource: ResourceStatus }) {
-  const [span, setSpan] = useState<Span>(LIVE);
+export function ChartsCard({
+  store,
+  resource,
+  span,
+  setSpan,
+  history,
+}: {
+  store: Store;
+  resource: ResourceStatus;
+  span: Span;
+  setSpan: (span: Span) => void;
+  history: HistoryAnswer;
+}) {
   const [picks, setPicks] = useState(false);
-  const history = useHistory(resource.name, span, store);
   const recorded = useMemo(
     () => (history.history === null ? emptySeries() : historySeries(history.history)),
     [history.history],
@@ -74,7 +80,15 @@ export function ChartsCard({ store, resource }: { store: Store; resource: Resour
         <p class="soft" role="status">
           {note(span, history, live.times[0])}
         </p>
-        <Charts series={series} from={from} to={to} />
+        <Charts series={series} target={resource.law?.target_seconds ?? 0} from={from} to={to}>
+          <ConsumersOverTime
+            resource={resource}
+            series={series}
+            history={span.live ? null : history.history}
+            from={from}
+            to={to}
+          />
+        </Charts>
       </div>
     </section>
   );
@@ -89,15 +103,28 @@ function liveFrom({ times }: Series, now: number): number {
 function note(span: Span, { history, problem, isBusy }: HistoryAnswer, first: number | undefined): string {
   if (span.live) {
     const since = first === undefined ? "now" : clock(first * 1_000);
-    return `A figure each second since ${since}, for ten minutes at most.`;
+    return `A figure each second since ${since} ${ZONE}, for ten minutes at most.`;
   }
   if (problem !== null) return `No history: ${problem}.`;
   if (isBusy || history === null) return "Reading the decision journal…";
-  const range = `${clock(history.from_seconds * 1_000)} to ${clock(history.to_seconds * 1_000)}`;
+  const range = `${clock(history.from_seconds * 1_000)} to ${clock(history.to_seconds * 1_000)} ${ZONE}`;
   return `${range}, from the decision journal; each figure is of ${duration(history.step_seconds)}.`;
 }
 
-function Charts({ series, from, to }: { series: Series; from: number; to: number }) {
+function Charts({
+  series,
+  target,
+  from,
+  to,
+  children,
+}: {
+  series: Series;
+  target: number;
+  from: number;
+  to: number;
+  /** Stands below the latency, which it may explain. */
+  children: ComponentChildren;
+}) {
   const latency: ChartLine[] = [
     { label: "each interval", values: series.worst, colour: "chart-worst", width: 1 },
     { label: "smoothed", values: series.latency, colour: "chart-latency" },
@@ -113,7 +140,16 @@ function Charts({ series, from, to }: { series: Series; from: number; to: number
   ];
   return (
     <>
-      <Chart title="Latency" times={series.times} from={from} to={to} lines={latency} format={timeFormat} />
+      <Chart
+        title="Latency"
+        times={series.times}
+        from={from}
+        to={to}
+        lines={latency}
+        format={timeFormat}
+        seen={target}
+      />
+      {children}
       {throttles(series).map(({ title, line, format }) => (
         <Chart
           key={title}
@@ -172,53 +208,12 @@ const requestFormat = (value: number | null): string => (value === null ? "none"
 const countFormat = (value: number | null): string =>
   value === null ? UNKNOWN : Number.isInteger(value) ? String(value) : "";
 
-interface HistoryAnswer {
-  history: ResourceHistory | null;
-  problem: string | null;
-  isBusy: boolean;
-}
-
-const NO_HISTORY: HistoryAnswer = { history: null, problem: null, isBusy: false };
-
-/** Asks for the history of a span; of the live one, for the minutes before the page was opened. */
-function useHistory(resource: string, span: Span, store: Store): HistoryAnswer {
-  const [answer, setAnswer] = useState(NO_HISTORY);
-  useEffect(() => {
-    const stop = new AbortController();
-    const live = store.series(resource);
-    const isFilled = span.live && live.isFilled;
-    if (isFilled) return undefined;
-    if (span.live) live.isFilled = true;
-    const to = "to" in span ? span.to : new Date();
-    const seconds = span.live ? REMEMBERED_SECONDS : "seconds" in span ? span.seconds : 0;
-    const from = "from" in span ? span.from : new Date(to.getTime() - seconds * 1_000);
-    setAnswer({ ...NO_HISTORY, isBusy: !span.live });
-    service.history(resource, from, to, stop.signal).then(
-      (history) => {
-        if (span.live) live.prepend(history);
-        else setAnswer({ ...NO_HISTORY, history });
-        store.changed();
-      },
-      (error: unknown) => {
-        // Without a journal, the live charts begin with the page.
-        if (!stop.signal.aborted && !span.live && error instanceof Refusal) {
-          setAnswer({ ...NO_HISTORY, problem: error.message });
-        }
-      },
-    );
-    return () => {
-      if (!span.live) stop.abort();
-    };
-  }, [resource, span, store]);
-  return answer;
-}
-
 function RangeForm({ onPick }: { onPick: (span: Span) => void }) {
   const now = Date.now();
-  const [from, setFrom] = useState(localText(now - 3_600_000));
-  const [to, setTo] = useState(localText(now));
-  const [begin, end] = [new Date(from), new Date(to)];
-  const isRange = begin.getTime() < end.getTime();
+  const [from, setFrom] = useState(inputText(now - 3_600_000));
+  const [to, setTo] = useState(inputText(now));
+  const [begin, end] = [inputTime(from), inputTime(to)];
+  const isRange = begin !== null && end !== null && begin < end;
   return (
     <form
       class="range"
@@ -228,7 +223,7 @@ function RangeForm({ onPick }: { onPick: (span: Span) => void }) {
       }}
     >
       <label>
-        From
+        From ({ZONE})
         <input
           type="datetime-local"
           step="1"
@@ -237,7 +232,7 @@ function RangeForm({ onPick }: { onPick: (span: Span) => void }) {
         />
       </label>
       <label>
-        To
+        To ({ZONE})
         <input
           type="datetime-local"
           step="1"
@@ -251,10 +246,4 @@ function RangeForm({ onPick }: { onPick: (span: Span) => void }) {
       {isRange ? null : <span class="problem">The end must come after the beginning.</span>}
     </form>
   );
-}
-
-/** A time as an input of the browser has it: by the browser's zone, without naming it. */
-function localText(time: number): string {
-  const date = new Date(time);
-  return new Date(time - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }

@@ -3,7 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { consumerWords, episodeWords, signalWords } from "../model/explanation";
-import { byteRate, clock, duration, iops } from "../model/figures";
+import { errorSentences, isFailing } from "../model/errors";
+import { byteRate, clock, duration, inputTime, iops, ZONE } from "../model/figures";
 import { consumerState, shownName } from "../model/judgement";
 import { Refusal, service } from "../service/client";
 import type { ConsumerSettings, ResourceExplanation, ResourceStatus } from "../service/documents";
@@ -40,9 +41,14 @@ export function ConsumerDialog({
         <p class="soft">It is not among the consumers now.</p>
       ) : (
         <p>
-          <ToneWords tone={state.tone}>{state.words} now</ToneWords>
+          <ToneWords tone={state.tone}>Now: {state.words}</ToneWords>
         </p>
       )}
+      {(one === undefined ? [] : errorSentences(one)).map((sentence) => (
+        <p key={sentence} class={one !== undefined && isFailing(one) ? "" : "soft"}>
+          {sentence}
+        </p>
+      ))}
       <Explanation resource={resource.name} name={name} />
       {settings === null ? null : <Settings settings={settings} />}
       {one === undefined || one.protected ? null : (
@@ -57,7 +63,7 @@ export function ConsumerDialog({
             </>
           ) : (
             <p>
-              Released until {clock(release.until)} by {release.by}.{" "}
+              Released until {clock(release.until)} {ZONE} by {release.by}.{" "}
               <ActionButton
                 store={store}
                 words="End the release"
@@ -96,7 +102,7 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
       isMeant = false;
     };
   }, [resource, name, at, turn]);
-  const isTime = time !== "" && !Number.isNaN(new Date(time).getTime());
+  const asked = inputTime(time);
   return (
     <section class="field" aria-labelledby="explanation">
       <h3 id="explanation">Explanation</h3>
@@ -111,11 +117,11 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
         class="picker"
         onSubmit={(event) => {
           event.preventDefault();
-          if (isTime) setAt(new Date(time).toISOString());
+          if (asked !== null) setAt(asked.toISOString());
         }}
       >
         <label class="field">
-          As it was at
+          As it was at ({ZONE})
           <input
             type="datetime-local"
             step="1"
@@ -123,7 +129,7 @@ function Explanation({ resource, name }: { resource: string; name: string }) {
             onInput={(event) => setTime(event.currentTarget.value)}
           />
         </label>
-        <button disabled={!isTime}>Explain</button>
+        <button disabled={asked === null}>Explain</button>
         <button
           type="button"
           onClick={() => {
@@ -169,7 +175,9 @@ function ExplanationText({ answer, name }: { answer: NonNullable<Answer>; name: 
         <dt>decided</dt>
         <dd>{explanation.said}</dd>
         <dt>as of</dt>
-        <dd>{clock(explanation.at)}</dd>
+        <dd>
+          {clock(explanation.at)} {ZONE}
+        </dd>
       </dl>
       {episodes.length === 0 ? null : (
         <details>

@@ -1,9 +1,11 @@
 import { useState } from "preact/hooks";
 
-import { byteRate, duration, iops, percent } from "../model/figures";
+import { age, byteRate, duration, iops, percent } from "../model/figures";
+import { isFailing } from "../model/errors";
 import { consumerState, isKept, limitWords, shownName, storageLatency } from "../model/judgement";
+import { linkTo } from "../model/place";
 import type { ConsumerStatus, PromiseStatus, ResourceStatus } from "../service/documents";
-import type { Store } from "../store";
+import { followToConsumer } from "./navigation";
 import { Pager, pageOf } from "./pager";
 import { ToneWords } from "./tone";
 
@@ -20,14 +22,7 @@ const ORDERS: Record<Order, string> = {
   load: "most requests first",
 };
 
-export function ConsumersCard({
-  resource,
-  onChoose,
-}: {
-  store: Store;
-  resource: ResourceStatus;
-  onChoose: (name: string) => void;
-}) {
+export function ConsumersCard({ resource }: { resource: ResourceStatus }) {
   const [search, setSearch] = useState("");
   const [order, setOrder] = useState<Order>("configuration");
   const [page, setPage] = useState(0);
@@ -131,14 +126,17 @@ export function ConsumersCard({
                   return (
                     <tr key={one.name}>
                       <th scope="row">
-                        <button
-                          class="link"
+                        <a
+                          href={linkTo(resource.name, one.name)}
                           title={`Explain ${shownName(one)}`}
-                          onClick={() => onChoose(one.name)}
+                          onClick={(event) => followToConsumer(event, resource.name, one.name)}
                         >
                           {shownName(one)}
-                        </button>
+                        </a>
                         {one.selected_as === null ? null : <div class="soft path">{one.name}</div>}
+                        {one.errors != null && !isFailing(one) && one.errors.last_seconds !== null ? (
+                          <div class="soft path">failed earlier, {age(one.errors.last_seconds)} ago</div>
+                        ) : null}
                         {one.removed ? <div class="problem">removed, still in use</div> : null}
                       </th>
                       <td data-label="State">
@@ -232,7 +230,14 @@ function Kept({ promise }: { promise: PromiseStatus }) {
   );
 }
 
+/** Consumers whose requests fail come first in each order. */
 function ordered(consumers: ConsumerStatus[], order: Order): ConsumerStatus[] {
+  const all = inOrder(consumers, order);
+  const failing = all.filter(isFailing);
+  return failing.length === 0 ? all : [...failing, ...all.filter((one) => !isFailing(one))];
+}
+
+function inOrder(consumers: ConsumerStatus[], order: Order): ConsumerStatus[] {
   const by = (of: (one: ConsumerStatus) => number): ConsumerStatus[] =>
     consumers.slice().sort((one, other) => of(other) - of(one));
   switch (order) {

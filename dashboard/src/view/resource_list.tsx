@@ -2,11 +2,11 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-import { duration, plural } from "../model/figures";
+import { duration } from "../model/figures";
+import { linkTo } from "../model/place";
 import { judgeResource, shownName, TONES, type Judgement, type Tone } from "../model/judgement";
 import { service } from "../service/client";
 import type { ResourceStatus, ServiceStatus } from "../service/documents";
-import { linkTo } from "./links";
 import { Pager, pageOf } from "./pager";
 import { ToneShape } from "./tone";
 
@@ -63,7 +63,7 @@ export function ResourceList({ rows, shown }: { rows: RankedResource[]; shown: s
         <input
           id="search"
           type="search"
-          placeholder="Search resources and consumers"
+          placeholder="Resource or consumer"
           value={search}
           onInput={(event) => {
             setSearch(event.currentTarget.value);
@@ -104,12 +104,7 @@ export function ResourceList({ rows, shown }: { rows: RankedResource[]; shown: s
               </span>
               <span class="name">{resource.name}</span>
               <Figure resource={resource} />
-              <span class="short">
-                {judgement.short}
-                {resource.promises.broken > 0
-                  ? `, ${plural(resource.promises.broken, "promise")} broken`
-                  : ""}
-              </span>
+              <span class="short">{judgement.short}</span>
             </a>
           </li>
         ))}

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import { byteRate, duration, iops, plural, requests, UNKNOWN } from "../model/figures";
+import { earlierFailures } from "../model/errors";
 import { bandWords, judgeResource } from "../model/judgement";
 import type { LoadFigures, ResourceStatus, ServiceStatus } from "../service/documents";
 import type { Store } from "../store";
@@ -10,6 +11,8 @@ import { ChartsCard } from "./charts_card";
 import { ConsumerDialog } from "./consumer_dialog";
 import { ConsumersCard } from "./consumers";
 import { DecisionsCard } from "./decisions";
+import { LIVE, useHistory, useRecordedDecisions, type Span } from "./history";
+import { closeConsumer } from "./navigation";
 import { DryRunDialog, ReleaseDialog } from "./resource_actions";
 import { SignalCard } from "./signal_card";
 import { ToneWords } from "./tone";
@@ -18,13 +21,19 @@ export function ResourceView({
   store,
   status,
   resource,
+  consumer,
 }: {
   store: Store;
   status: ServiceStatus;
   resource: ResourceStatus;
+  /** The consumer that the address names. `null`: none. */
+  consumer: string | null;
 }) {
   const [asked, setAsked] = useState<"dry run" | "release" | null>(null);
-  const [consumer, setConsumer] = useState<string | null>(null);
+  const [span, setSpan] = useState<Span>(LIVE);
+  const history = useHistory(resource.name, span, store);
+  const recorded = useRecordedDecisions(resource.name);
+  const earlier = earlierFailures(resource);
   const judgement = judgeResource(resource, status.sees);
   const { law, decided } = resource;
   const close = (): void => setAsked(null);
@@ -39,6 +48,8 @@ export function ResourceView({
                 {judgement.long}
               </ToneWords>
             </p>
+            {judgement.rest === "" ? null : <p>{judgement.rest}</p>}
+            {earlier === null ? null : <p class="soft">{earlier}</p>}
             {law === null ? null : (
               <p class="soft">
                 Law {law.kind.replace("_", "-")}, target {duration(law.target_seconds)}, decides every{" "}
@@ -58,16 +69,28 @@ export function ResourceView({
         </div>
       </section>
       <Figures resource={resource} />
-      <ChartsCard store={store} resource={resource} />
+      <ChartsCard store={store} resource={resource} span={span} setSpan={setSpan} history={history} />
       <SignalCard resource={resource} />
-      <ConsumersCard store={store} resource={resource} onChoose={setConsumer} />
-      <DecisionsCard store={store} resource={resource.name} isOnly={status.resources.length === 1} />
+      <ConsumersCard resource={resource} />
+      <DecisionsCard
+        store={store}
+        resource={resource.name}
+        isOnly={status.resources.length === 1}
+        isLive={span.live}
+        history={history}
+        recorded={recorded}
+      />
       {asked === "dry run" ? <DryRunDialog store={store} resource={resource} onClose={close} /> : null}
       {asked === "release" ? (
         <ReleaseDialog store={store} resource={resource.name} consumer={null} onClose={close} />
       ) : null}
       {consumer === null ? null : (
-        <ConsumerDialog store={store} resource={resource} name={consumer} onClose={() => setConsumer(null)} />
+        <ConsumerDialog
+          store={store}
+          resource={resource}
+          name={consumer}
+          onClose={() => closeConsumer(resource.name)}
+        />
       )}
     </>
   );

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byteRate, duration, iops, percent, plural } from "../../src/model/figures";
+import {
+  byteRate,
+  clock,
+  duration,
+  inputText,
+  inputTime,
+  iops,
+  percent,
+  plural,
+} from "../../src/model/figures";
 
 test("a time has three digits and its unit", () => {
   const told = [0, 0.0000123, 0.00512, 0.0128, 0.25, 1.5, 119, 180, 7_200, 259_200].map(duration);
@@ -38,4 +47,14 @@ test("rates have their units", () => {
   assert.deepEqual([iops(0), iops(3.14), iops(1234.5)], ["0 IO/s", "3.1 IO/s", "1,235 IO/s"]);
   assert.deepEqual([byteRate(0), byteRate(999), byteRate(2_621_440)], ["0 B/s", "999 B/s", "2.50 MiB/s"]);
   assert.deepEqual([plural(1, "promise"), plural(1_000, "promise")], ["1 promise", "1,000 promises"]);
+});
+
+test("times are in UTC, wherever the browser is", () => {
+  process.env["TZ"] = "Asia/Tokyo";
+  const time = Date.UTC(2026, 10, 28, 23, 30, 5);
+  assert.equal(clock(time, new Date(time + 1_000)), "23:30:05");
+  assert.match(clock(time, new Date(time + 3_600_000)), /^28 Nov,? .*23:30:05$/);
+  assert.equal(inputText(time), "2026-11-28T23:30:05");
+  assert.equal(inputTime("2026-11-28T23:30:05")?.getTime(), time);
+  assert.equal(inputTime(""), null);
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { consumerState, isKept, judgeResource, storageLatency } from "../../src/model/judgement";
-import type { DecisionStatus, ResourceStatus } from "../../src/service/documents";
+import { earlierFailures, errorSentences } from "../../src/model/errors";
+import type { ConsumerErrors, DecisionStatus, ResourceStatus } from "../../src/service/documents";
 import { consumer, resource } from "./samples";
 
 function tone(decided: Partial<DecisionStatus>, more: Partial<ResourceStatus> = {}): string {
@@ -26,6 +27,49 @@ test("a broken promise, an overload and a throttle that fails are trouble", () =
   assert.equal(tone({ input: "overload" }), "bad");
   assert.equal(tone({ held: 1 }, { throttle_fails: true }), "bad");
   assert.equal(tone({ estimate_seconds: 0.03 }), "bad");
+});
+
+test("the sentence in the colour of a trouble tells of nothing else", () => {
+  const judgement = judgeResource(resource({}, { promises: { kept: 0, broken: 1, unknown: 0 } }), true);
+  assert.equal(judgement.long, "1 promise broken in the last minute.");
+  assert.equal(judgement.rest, "Latency is within its target now; nothing is throttled.");
+  assert.match(judgement.short, /^1 promise broken; /);
+});
+
+const NO_SPACE: ConsumerErrors = {
+  kinds: [{ kind: "no_space", count: 17_600 }],
+  since_seconds: 121,
+  last_seconds: 0.4,
+  mistakes: 3,
+};
+
+test("requests that fail come first, whatever else is well or unknown", () => {
+  const consumers = [consumer({ errors: NO_SPACE })];
+  for (const sees of [true, false]) {
+    const { tone, short, long } = judgeResource(resource({}, { consumers }), sees);
+    assert.equal(tone, "bad");
+    assert.match(short, /^requests of backup fail; /);
+    assert.equal(long, "Requests of backup fail: no space left; for 2 min, the last one under 1 s ago.");
+  }
+  assert.deepEqual(consumerState(consumer({ held: true, errors: NO_SPACE })), {
+    tone: "bad",
+    words: "requests fail: no space left",
+  });
+});
+
+test("errors that are over, and mistakes of clients, are told without alarm", () => {
+  const over = consumer({ held: false, errors: { ...NO_SPACE, last_seconds: 300 } });
+  const old = resource({}, { consumers: [over] });
+  assert.equal(judgeResource(old, true).tone, "good");
+  assert.equal(earlierFailures(old), "Requests of backup failed earlier, the last one 5 min ago.");
+  assert.equal(consumerState(over).words, "free");
+  assert.deepEqual(errorSentences(over), [
+    "Requests that failed since the start: 17,600 × no space left. The last one was 5 min ago.",
+    "3 requests refused as mistakes of the client.",
+  ]);
+  const mistaken = { kinds: [], since_seconds: null, last_seconds: null, mistakes: 1 };
+  const client = resource({}, { consumers: [consumer({ errors: mistaken })] });
+  assert.deepEqual([judgeResource(client, true).tone, earlierFailures(client)], ["good", null]);
 });
 
 test("throttling is said with its means", () => {

@@ -55,6 +55,7 @@ export function consumer(more: Partial<ConsumerStatus>): ConsumerStatus {
     promise: null,
     poisoned: false,
     removed: false,
+    errors: null,
     ...more,
   };
 }

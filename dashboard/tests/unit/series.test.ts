@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { historySeries, LiveSeries, REMEMBERED_SECONDS } from "../../src/model/series";
+import { historySeries, LiveSeries, REMEMBERED_SECONDS, scaleEnd, spikes } from "../../src/model/series";
 import type { HistoryPoint, ResourceHistory } from "../../src/service/documents";
-import { resource } from "./samples";
+import { consumer, resource } from "./samples";
 
 function history(times: number[], step: number): ResourceHistory {
   const point = (at: number): HistoryPoint => ({
@@ -27,6 +27,18 @@ function history(times: number[], step: number): ResourceHistory {
     to_seconds: 1_000,
     step_seconds: step,
     points: times.map(point),
+    consumers: [
+      {
+        name: "backup",
+        protected: false,
+        requests: 7,
+        iops: times,
+        latency_seconds: times,
+        throttled: times.map(() => 0.5),
+      },
+    ],
+    consumers_left_out: 0,
+    decisions: [],
   };
 }
 
@@ -72,4 +84,38 @@ test("recorded figures come before those that were seen", () => {
   live.prepend(history([80, 90, 99.5, 120], 1));
   assert.deepEqual(live.series.times, [80, 81, 90, 91, 100, 101]);
   assert.ok(live.series.times.every((time, at, all) => at === 0 || time > (all[at - 1] ?? 0)));
+});
+
+test("consumers have a value or a gap for each time, whenever they came", () => {
+  const live = new LiveSeries();
+  live.push(100, resource({}));
+  live.push(101, resource({}, { consumers: [consumer({ name: "late", held: true })] }));
+  live.push(110, resource({}, { consumers: [consumer({ name: "backup", held: false })] }));
+  live.prepend(history([80, 90, 120], 1));
+  assert.deepEqual(live.series.times, [80, 81, 90, 91, 100, 101, 102, 110]);
+  const columns = (name: string) => live.series.consumers.get(name);
+  assert.deepEqual(columns("late")?.throttled, [null, null, null, null, null, 1, null, null]);
+  assert.deepEqual(columns("backup")?.throttled, [0.5, null, 0.5, null, null, null, null, 0]);
+  assert.deepEqual(columns("backup")?.iops.slice(0, 4), [80, null, 90, null]);
+});
+
+test("one spike does not hide the target, and a lasting latency is shown whole", () => {
+  const quiet = Array.from({ length: 60 }, () => 0.01);
+  assert.ok(scaleEnd([[...quiet, 2]], 0.02) < 0.1, "a hundred times the target");
+  assert.ok(scaleEnd([[...quiet, ...quiet.map(() => 2)]], 0.02) > 2);
+  assert.ok(scaleEnd([[...quiet, 0.05]], 0.02) > 0.05, "a little above all else");
+  assert.equal(scaleEnd([[null, null]], 0), 1);
+  assert.deepEqual(
+    spikes(
+      [
+        [1, 5, 7, null, 9],
+        [1, 6, 2, 3, null],
+      ],
+      4,
+    ),
+    [
+      { first: 1, last: 2, at: 2, height: 7 },
+      { first: 4, last: 4, at: 4, height: 9 },
+    ],
+  );
 });

@@ -22,7 +22,7 @@ test("the origin of the signal is said where it could be another one", () => {
   assert.match(words({ signal_origin: "source" }) ?? "", /another machine publishes/);
 });
 
-test("a source that is silent is not called young", () => {
+test("a source that is silent is not called young, nor an idle one silent", () => {
   const silent = {
     place: "the SNMP agent at 10.0.0.9:161",
     age_seconds: null,
@@ -34,6 +34,10 @@ test("a source that is silent is not called young", () => {
     sourceWords(silent),
     "the SNMP agent at 10.0.0.9:161: no answer yet; too old, so nothing is throttled; " +
       "the last question failed: no answer within 2s",
+  );
+  assert.equal(
+    sourceWords({ ...silent, age_seconds: 3, counts: true, trouble: null }),
+    "the SNMP agent at 10.0.0.9:161: idle, no samples, 3 s ago",
   );
   const young = { ...silent, age_seconds: 1.5, latency_seconds: 0.0125, counts: true, trouble: null };
   assert.equal(sourceWords(young), "the SNMP agent at 10.0.0.9:161: 12.5 ms, 1 s ago");

@@ -53,6 +53,9 @@ pub struct ResourceStatus {
     pub writes: OperationTotals,
     /// The consumers that are eligible now, each with its load since it is.
     pub members: BTreeMap<ConsumerName, StorageLoad>,
+    /// The consumers that load it and are not eligible now, each with its load since it is not. Those beside
+    /// eligible cgroups are not known one by one.
+    pub protected: BTreeMap<ConsumerName, StorageLoad>,
     /// The initiators that report on it, by name.
     pub reporters: Vec<Reporter>,
     /// The source of its latency, if another machine publishes it.
@@ -83,6 +86,7 @@ impl ResourceStatus {
             reads: regulated.totals().reads,
             writes: regulated.totals().writes,
             members: regulated.consumer_totals().map(|(name, load)| (name.clone(), load.clone())).collect(),
+            protected: BTreeMap::new(),
             reporters: Vec::new(),
             source: None,
             signal_origin: SignalOrigin::Measured,

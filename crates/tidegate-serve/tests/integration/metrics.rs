@@ -273,6 +273,7 @@ fn agents_exposition() -> AgentExposition {
             }),
             reads,
             writes: OperationTotals::default(),
+            protected: BTreeMap::new(),
             members: ["iqn.2026-01.lab:b\"1", "iqn.2026-01.lab:b2"]
                 .map(|name| (ConsumerName::new(name).unwrap(), Default::default()))
                 .into(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -149,6 +149,8 @@ async fn stream<E: From<StatusRequest> + Send + 'static>(
     });
     let mut answer = Sse::new(events).into_response();
     answer.extensions_mut().insert(OpenEndedAnswer);
+    // nginx would keep events until a buffer is full.
+    answer.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     answer
 }
 

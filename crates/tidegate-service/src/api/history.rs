@@ -6,12 +6,14 @@ use axum::extract::{RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
 use serde::Deserialize;
-use tidegate_units::ResourceName;
+use tidegate_units::{ConsumerName, ResourceName};
 
 use super::journal_desk::{JournalDesk, QuestionRefusal, answer, asked_time};
-use crate::history::{HistorySpan, JournalHistory, MOST_POINTS, read_history};
+use crate::history::{
+    HistoryConsumers, HistorySpan, JournalHistory, MOST_CONSUMERS, MOST_POINTS, read_history,
+};
 
-const FORM: &str = "?resource=NAME&from=TIME&to=TIME&points=NUMBER";
+const FORM: &str = "?resource=NAME&from=TIME&to=TIME&points=NUMBER&consumers=NUMBER&consumer=NAME";
 
 /// A question, as in the page's query.
 #[derive(Debug, Deserialize)]
@@ -24,6 +26,10 @@ struct HistoryQuery {
     to: Option<String>,
     /// The number of parts of the span. `None`: as many as there may be.
     points: Option<usize>,
+    /// The number of consumers, those with the most requests. `None`: none.
+    consumers: Option<usize>,
+    /// The only consumer. `None`: those that `consumers` says.
+    consumer: Option<ConsumerName>,
 }
 
 /// Returns the page.
@@ -38,7 +44,7 @@ async fn history(State(desk): State<JournalDesk>, RawQuery(query): RawQuery) -> 
 
 async fn read(desk: &JournalDesk, query: &str) -> Result<JournalHistory, QuestionRefusal> {
     let query = serde_urlencoded::from_str(query);
-    let HistoryQuery { resource, from, to, points } =
+    let HistoryQuery { resource, from, to, points, consumers, consumer } =
         query.map_err(|error| QuestionRefusal::Query { error, form: FORM })?;
     desk.folder()?;
     let (from, to) = (asked_time("from", from)?, asked_time("to", to)?);
@@ -47,9 +53,18 @@ async fn read(desk: &JournalDesk, query: &str) -> Result<JournalHistory, Questio
         let why = format!("a history has 1 to {MOST_POINTS} points");
         return Err(QuestionRefusal::Value { key: "points", why });
     }
+    let consumers = match (consumer, consumers) {
+        (Some(name), _) => HistoryConsumers::One(name),
+        (None, None | Some(0)) => HistoryConsumers::None,
+        (None, Some(most)) if most <= MOST_CONSUMERS => HistoryConsumers::Busiest(most),
+        (None, Some(_)) => {
+            let why = format!("a history tells of at most {MOST_CONSUMERS} consumers");
+            return Err(QuestionRefusal::Value { key: "consumers", why });
+        }
+    };
     let span = HistorySpan::asked(from, to, points).ok_or_else(|| {
         let why = "the span ends before it begins: give a time before `to`".to_owned();
         QuestionRefusal::Value { key: "from", why }
     })?;
-    desk.read(move |reader, goes_on| read_history(reader, &resource, span, goes_on)).await
+    desk.read(move |reader, goes_on| read_history(reader, &resource, span, consumers, goes_on)).await
 }

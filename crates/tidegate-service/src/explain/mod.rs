@@ -417,7 +417,7 @@ fn signal_latency(decision: &Decision) -> Option<f64> {
 }
 
 /// Returns true if the law makes requests of the consumer wait: by a delay, by its rate, or by the window.
-fn is_throttled(consumer: &ConsumerObservation, decision: &Decision) -> bool {
+pub(crate) fn is_throttled(consumer: &ConsumerObservation, decision: &Decision) -> bool {
     if consumer.protected {
         return false;
     }

@@ -128,8 +128,8 @@ pub struct ResourceStatus {
     /// The numbers of consumers whose promise was kept, and not kept, in the last minute.
     #[serde(default)]
     pub promises: PromiseCounts,
-    /// In the order of the configuration; an agent's are the eligible consumers, by name. At most
-    /// [`MOST_CONSUMERS`].
+    /// In the order of the configuration; an agent's are the eligible consumers by name, then those that are
+    /// protected, as long as they are not eligible. At most [`MOST_CONSUMERS`].
     pub consumers: Vec<ConsumerStatus>,
     /// The number of consumers beside them.
     pub consumers_left_out: usize,

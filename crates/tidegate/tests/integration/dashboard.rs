@@ -132,10 +132,33 @@ fn the_history_of_a_resource_is_that_of_the_journal() {
         "{last}"
     );
     assert!((figure("target_seconds") - 0.02).abs() < 1e-9, "{last}");
+    let (_, body) = get("resource=array&points=60&consumers=5");
+    let history: Value = serde_json::from_str(&body).unwrap();
+    let consumers = history["consumers"].as_array().unwrap();
+    let names: Vec<_> = consumers.iter().map(|one| (&one["name"], &one["protected"])).collect();
+    assert_eq!(names, [(&json!("backup"), &json!(false)), (&json!("database"), &json!(true))], "{history}");
+    let points = history["points"].as_array().unwrap().len();
+    for (consumer, column) in
+        consumers.iter().flat_map(|one| ["iops", "latency_seconds", "throttled"].map(|column| (one, column)))
+    {
+        let values = consumer[column].as_array().unwrap();
+        assert_eq!(values.len(), points, "{column} of {consumer}");
+        assert!(values.last().unwrap().is_f64(), "{column} of {consumer}");
+    }
+    assert!(consumers[0]["throttled"].as_array().unwrap().iter().any(|part| part.as_f64() > Some(0.0)));
+    let decisions = history["decisions"].as_array().unwrap();
+    assert!(decisions.iter().any(|one| one["said"].as_str().unwrap().contains("throttled")), "{history}");
+    let (_, body) = get("resource=array&points=1&consumer=database");
+    let history: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&history["consumers"][0]["name"], &history["consumers_left_out"]),
+        (&json!("database"), &json!(1))
+    );
     for (query, status, said) in [
         ("", 400, "missing field `resource`; write ?resource=NAME"),
         ("resource=array&points=501", 400, "`points`: a history has 1 to 500 points"),
         ("resource=array&points=0", 400, "`points`"),
+        ("resource=array&consumers=51", 400, "`consumers`: a history tells of at most 50 consumers"),
         ("resource=array&from=yesterday", 400, "`from`: write 2026-11-26T14:00:00Z"),
         ("resource=array&from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", 400, "ends before it begins"),
         ("resource=array&to=2001-01-01T00:00:00Z", 404, "nothing is kept of"),

@@ -1,20 +1,31 @@
 //! The history of one resource, from recorded decisions: figures of equal parts of a span of time.
 //!
 //! Nothing is measured or decided here. [`HistoryFold`] takes decisions in their order, as a journal replays
-//! them. Its size is bounded by the number of parts, whatever the length of the span.
+//! them. Its size is bounded by the numbers of parts, consumers and decisions that it tells of, whatever the
+//! length of the span.
 
+mod consumers;
+
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tidegate_control::{Decision, LoopConfig, SignalState};
 use tidegate_journal::{EntryFilter, JournalReader, LoopReplay, ReplayedDecision, WallTime};
-use tidegate_units::{Latency, ResourceName};
+use tidegate_units::{Instant, Latency, ResourceName};
 
-use crate::explain::{AskedTime, ExplainError};
+pub use consumers::{ConsumerHistory, HistoryConsumers, MOST_CONSUMERS};
+
+use crate::explain::{AskedTime, ExplainError, time_text};
+use crate::journal::DecisionNews;
 use crate::status::{OperatingPoint, decided};
+use consumers::ConsumersFold;
 
 /// The most points of a history: a chart of this width shows no more.
 pub const MOST_POINTS: usize = 500;
+
+/// The most decisions that one history tells of: the last ones.
+pub const MOST_DECISIONS: usize = 100;
 
 /// The span of time without a given beginning.
 const DEFAULT_SPAN: Duration = Duration::from_secs(3_600);
@@ -32,6 +43,30 @@ pub struct ResourceHistory {
     pub step_seconds: f64,
     /// The parts with decisions, the oldest first. A part without any is left out: nothing is known of it.
     pub points: Vec<HistoryPoint>,
+    /// The consumers that were asked for, the busiest first. At most [`MOST_CONSUMERS`].
+    #[serde(default)]
+    pub consumers: Vec<ConsumerHistory>,
+    /// The most consumers that were observed at a time, beside these.
+    #[serde(default)]
+    pub consumers_left_out: usize,
+    /// The decisions that the log was told as news, the oldest first. At most [`MOST_DECISIONS`], the last
+    /// ones.
+    #[serde(default)]
+    pub decisions: Vec<HistoryDecision>,
+}
+
+/// A decision that is news.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryDecision {
+    /// Its time.
+    #[serde(with = "time_text")]
+    pub at: WallTime,
+    /// The decision in words, as in the log.
+    pub said: String,
+    /// The number of throttled consumers; on a dry run, of those that would be throttled.
+    pub held: u32,
+    /// True if nothing was throttled, whatever was decided.
+    pub dry_run: bool,
 }
 
 /// The decisions of one part of the span.
@@ -115,6 +150,11 @@ pub struct HistoryFold {
     span: HistorySpan,
     points: Vec<HistoryPoint>,
     current: Option<PartSums>,
+    consumers: ConsumersFold,
+    news: DecisionNews,
+    /// The time of the last decision on the clock of its service.
+    at: Instant,
+    decisions: VecDeque<HistoryDecision>,
 }
 
 /// The sums of the part that decisions are added to.
@@ -128,22 +168,30 @@ struct PartSums {
 }
 
 impl HistoryFold {
-    /// An empty history of a span.
+    /// An empty history of a span, and of these consumers.
     #[must_use]
-    pub const fn new(span: HistorySpan) -> Self {
-        Self { span, points: Vec::new(), current: None }
+    pub fn new(span: HistorySpan, consumers: HistoryConsumers) -> Self {
+        Self {
+            span,
+            points: Vec::new(),
+            current: None,
+            consumers: ConsumersFold::new(consumers),
+            news: DecisionNews::default(),
+            at: Instant::ZERO,
+            decisions: VecDeque::new(),
+        }
     }
 
     /// Takes the next decision. `config` is the loop's configuration at that time. Decisions that this build
     /// could not recompute are left out, since their figures are not known.
     pub fn take(&mut self, replayed: &ReplayedDecision, config: &LoopConfig) {
         let Some((_, decision)) = &replayed.recomputed else { return };
+        self.take_news(replayed, decision);
         let decision = Decision { held: replayed.recorded.held(), ..decision.clone() };
-        let requests: u64 = {
-            let observation = replayed.recorded.observation();
-            let consumers = observation.consumers.iter();
-            consumers.map(|one| one.reads.count.saturating_add(one.writes.count)).sum()
-        };
+        let observation = replayed.recorded.observation();
+        let requests =
+            observation.consumers.iter().map(|one| one.reads.count.saturating_add(one.writes.count));
+        let requests: u64 = requests.sum();
         let part = self.span.part(replayed.time);
         if self.current.as_ref().is_none_or(|current| current.part != part) {
             self.end_part();
@@ -154,22 +202,43 @@ impl HistoryFold {
         if let Some(current) = &mut self.current {
             current.add(&decision, requests as f64, config.target);
         }
+        self.consumers.take(&observation, &decision);
+    }
+
+    fn take_news(&mut self, replayed: &ReplayedDecision, decision: &Decision) {
+        if decision.at < self.at {
+            // A service that was started anew.
+            self.news = DecisionNews::default();
+        }
+        self.at = decision.at;
+        let held = replayed.recorded.held();
+        let Some(said) = self.news.take(&Decision { held, ..decision.clone() }, true) else { return };
+        let dry_run = decision.dry_run;
+        self.decisions.push_back(HistoryDecision { at: replayed.time, said, held, dry_run });
+        if self.decisions.len() > MOST_DECISIONS {
+            self.decisions.pop_front();
+        }
     }
 
     /// Returns the history.
     #[must_use]
     pub fn finish(mut self, resource: &ResourceName) -> ResourceHistory {
         self.end_part();
+        let (consumers, consumers_left_out) = self.consumers.finish(self.points.len());
         ResourceHistory {
             resource: resource.to_string(),
             from_seconds: since_1970(self.span.from),
             to_seconds: since_1970(self.span.to),
             step_seconds: self.span.step(),
             points: self.points,
+            consumers,
+            consumers_left_out,
+            decisions: self.decisions.into(),
         }
     }
 
     fn end_part(&mut self) {
+        self.consumers.end_part(self.points.len());
         self.points.extend(self.current.take().map(PartSums::finish));
     }
 }
@@ -240,11 +309,12 @@ pub fn read_history(
     reader: &JournalReader,
     resource: &ResourceName,
     span: HistorySpan,
+    consumers: HistoryConsumers,
     goes_on: impl Fn() -> bool,
 ) -> Result<JournalHistory, ExplainError> {
     let filter = EntryFilter { from: span.from, until: span.to, resource: Some(resource.clone()) };
     let mut replay = reader.replay(filter, LoopReplay::as_recorded())?;
-    let mut fold = HistoryFold::new(span);
+    let mut fold = HistoryFold::new(span, consumers);
     let mut damage = Vec::new();
     while let Some(replayed) = replay.next() {
         if !goes_on() {
@@ -272,11 +342,9 @@ pub fn read_history(
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use tidegate_control::{AutoConfig, ControlLoop, Observation};
     use tidegate_journal::{JournalConfig, JournalWriter};
-    use tidegate_units::Instant;
-
-    use super::*;
 
     fn span(from: u64, to: u64, points: usize) -> HistorySpan {
         let at = |seconds: u64| WallTime::from_nanos(seconds * 1_000_000_000);
@@ -322,7 +390,8 @@ mod tests {
         let reader = JournalReader::open(folder.path()).unwrap();
         let begin = WallTime::now().as_nanos() / 1_000_000_000;
         let read = |span, resource: &str| {
-            read_history(&reader, &ResourceName::new(resource).unwrap(), span, || true)
+            let consumers = HistoryConsumers::Busiest(5);
+            read_history(&reader, &ResourceName::new(resource).unwrap(), span, consumers, || true)
         };
         let history = read(span(begin - 600, begin + 600, 12), "vg0").unwrap().history;
         assert!((1..=2).contains(&history.points.len()), "{history:?}");
@@ -333,7 +402,9 @@ mod tests {
         assert!((point.target_seconds - 0.015).abs() < 1e-9);
         let error = read(span(begin - 600, begin + 600, 12), "vg1").unwrap_err();
         assert!(error.to_string().contains("`vg1`"), "{error}");
-        let stopped = read_history(&reader, &name, span(begin - 600, begin + 600, 12), || false);
+        assert_eq!((history.consumers, history.decisions), (Vec::new(), Vec::new()));
+        let all = span(begin - 600, begin + 600, 12);
+        let stopped = read_history(&reader, &name, all, HistoryConsumers::None, || false);
         assert!(matches!(stopped, Err(ExplainError::Stopped)));
     }
 }
