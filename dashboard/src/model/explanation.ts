@@ -34,7 +34,7 @@ export function signalWords({ signal, law, protects }: ResourceExplanation): str
   const name = law.replace("_", "-");
   return (
     `${what}: ${latency}, target ${duration(signal.target_seconds)}, ` +
-    `law ${name} steers to ${duration(signal.set_point_seconds)}${floor}`
+    `set point ${duration(signal.set_point_seconds)} of the law ${name}${floor}`
   );
 }
 
@@ -51,9 +51,9 @@ export function consumerWords(
   if (!consumer.throttled) {
     const away = consumer.present ? "" : " It is away, or not eligible.";
     const rows: [string, string][] = consumer.present ? [["gets", gets]] : [];
-    return { heading: `Not throttled since ${clock(last.until)}.${away}`, rows };
+    return { heading: `${ENDED[last.effect]} ${clock(last.until)}.${away}`, rows };
   }
-  const verb = resource.dry_run ? "Would be throttled" : "Throttled";
+  const verb = GOES_ON[last.effect];
   const before =
     last.iops_before === null
       ? "its rate before is not known"
@@ -69,6 +69,18 @@ export function consumerWords(
     ],
   };
 }
+
+const GOES_ON = {
+  throttled: "Throttled",
+  dry_run: "On a dry run; would be throttled",
+  released: "Released; would be throttled",
+} as const;
+
+const ENDED = {
+  throttled: "Not throttled since",
+  dry_run: "Not throttled; without the dry run it would have been until",
+  released: "Not throttled; without the release it would have been until",
+} as const;
 
 const DELAYED = {
   queue: "for each request",
@@ -133,6 +145,12 @@ function changeWords({ mechanism, signal }: ResourceExplanation): string {
   return `a target above ${duration(signal.target_seconds)}, ${own}, or less load of the others`;
 }
 
+const EFFECT = {
+  throttled: "",
+  dry_run: "not throttled, on a dry run; ",
+  released: "not throttled, released; ",
+} as const;
+
 export function episodeWords(episode: ThrottleEpisode): string {
   const { strongest } = episode;
   const told: string[] = [];
@@ -142,5 +160,5 @@ export function episodeWords(episode: ThrottleEpisode): string {
   if (episode.worst_signal_seconds !== null)
     told.push(`signal up to ${duration(episode.worst_signal_seconds)}`);
   told.push(`${iops(episode.iops)} on average`);
-  return told.join(", ");
+  return EFFECT[episode.effect] + told.join(", ");
 }

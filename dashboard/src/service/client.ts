@@ -152,7 +152,7 @@ export const service = {
 
   resetConsumer(resource: string, consumer: string): Promise<Overrides> {
     const path = `v1/resources/${encodeURIComponent(resource)}/consumers/${encodeURIComponent(consumer)}`;
-    return change("PATCH", path, { shares: null, limit_iops: null });
+    return change("PATCH", path, { shares: null, limit_iops: null, limit_bytes_per_second: null });
   },
 
   release(resource: string, consumer: string | null, seconds: number): Promise<Overrides> {

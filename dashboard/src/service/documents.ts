@@ -172,6 +172,7 @@ export interface ConsumerOverride {
   consumer: string;
   shares: number | null;
   limit_iops: number | null;
+  limit_bytes_per_second: number | null;
   by: string;
   since: string;
 }
@@ -222,6 +223,7 @@ export interface ResourceExplanation {
   law: LawKind;
   mechanism: "queue" | "packet_delay" | "device_limit" | "cgroup_limit";
   dry_run: boolean;
+  released: boolean;
   said: string;
   signal: {
     requests: "protected_reads" | "reads" | "everything";
@@ -248,6 +250,7 @@ export interface ConsumerExplanation {
 }
 
 export interface ThrottleEpisode {
+  effect: "throttled" | "dry_run" | "released";
   from: string;
   until: string;
   throttled_seconds: number;

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 
-import { clock, duration, iops } from "../model/figures";
+import { byteRate, clock, duration, iops } from "../model/figures";
 import { service } from "../service/client";
 import type { Overrides, ReleaseEntry } from "../service/documents";
 import type { Store } from "../store";
@@ -103,6 +103,7 @@ function rowsOf(overrides: Overrides): Row[] {
     what: `${one.consumer} of ${one.resource}: ${[
       one.shares === null ? null : `${one.shares} shares`,
       one.limit_iops === null ? null : `limit ${iops(one.limit_iops)}`,
+      one.limit_bytes_per_second === null ? null : `bandwidth ${byteRate(one.limit_bytes_per_second)}`,
     ]
       .filter((word) => word !== null)
       .join(", ")}`,

@@ -108,7 +108,7 @@ function Figures({ resource }: { resource: ResourceStatus }) {
           <dt>Latency that the law steers</dt>
           <dd class="value">{decided?.input === "samples" ? duration(decided.estimate_seconds) : UNKNOWN}</dd>
           <dd class="more">
-            target {duration(law.target_seconds)}, steered to {duration(decided?.set_point_seconds)}
+            target {duration(law.target_seconds)}, set point {duration(decided?.set_point_seconds)}
           </dd>
         </div>
       )}
