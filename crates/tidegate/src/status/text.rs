@@ -2,6 +2,7 @@
 //! in the log.
 
 use std::fmt;
+use std::time::Duration;
 
 use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
@@ -71,7 +72,7 @@ fn errors_of(resource: &ResourceStatus, errors: &ErrorsStatus) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let (named, since) = (&failing[..failing.len().min(NAMED)], errors.since_seconds.map_or_else(none, time));
+    let (named, since) = (&failing[..failing.len().min(NAMED)], errors.since_seconds.map_or_else(none, span));
     format!("for {since}, of {}{more}: {} so far", named.join(", "), errors.kinds_text())
 }
 
@@ -310,7 +311,7 @@ pub(crate) const fn state(one: &ConsumerStatus) -> &'static str {
 /// Its errors by kind, and the age of the last one.
 pub(crate) fn errors_cell(one: &ConsumerStatus) -> String {
     let Some(errors) = one.errors.as_ref() else { return none() };
-    errors.last_seconds.map_or_else(none, |last| format!("{}, last {} ago", errors.kinds_text(), time(last)))
+    errors.last_seconds.map_or_else(none, |last| format!("{}, last {} ago", errors.kinds_text(), span(last)))
 }
 
 fn mistakes(one: &ConsumerStatus) -> String {
@@ -329,6 +330,11 @@ const fn export(one: &ConsumerStatus) -> &'static str {
 /// Bytes per second, in words.
 pub(crate) fn bytes(per_second: f64) -> String {
     ByteRate::new(per_second).to_string()
+}
+
+/// A span of time in whole seconds, in words.
+fn span(seconds: f64) -> String {
+    humantime::format_duration(Duration::from_secs(seconds as u64)).to_string()
 }
 
 /// A latency, in words.

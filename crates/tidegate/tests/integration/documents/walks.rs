@@ -140,11 +140,11 @@ fn script(walk: &Walk, page: &Document) -> String {
             let exception = walk.exceptions.iter().find(|(start, _)| command.starts_with(start));
             unused.retain(|start| exception.is_none_or(|(used, _)| used != start));
             let number = script.lines().count();
-            let shown = command.replace('\'', "'\\''");
+            let shown = quoted(&command);
             writeln!(script, "echo '$ {shown}'").expect("text");
             match exception.map(|(_, run)| run) {
                 None => writeln!(script, "{command}").expect("text"),
-                Some(Run::Not(why)) => writeln!(script, "echo 'not run: {why}'").expect("text"),
+                Some(Run::Not(why)) => writeln!(script, "echo 'not run: {}'", quoted(why)).expect("text"),
                 Some(Run::Stays) => {
                     writeln!(script, "{command} >out{number} 2>&1 & p{number}=$!").expect("text");
                     if command.starts_with("tidegate serve") {
@@ -160,7 +160,7 @@ fn script(walk: &Walk, page: &Document) -> String {
                 }
                 Some(Run::InTerminal(shows)) => writeln!(
                     script,
-                    "script -qfec '{shown}' out{number} >/dev/null 2>&1 </dev/null & p{number}=$!\n\
+                    "sleep 1h | script -qfec 'stty cols 120 rows 40; {shown}' out{number} >/dev/null 2>&1 & p{number}=$!\n\
                      until grep -q {shows} out{number} 2>/dev/null\n\
                      do stays $p{number} '{shown}' out{number}; sleep 0.1; done"
                 )
@@ -170,6 +170,11 @@ fn script(walk: &Walk, page: &Document) -> String {
     }
     assert!(unused.is_empty(), "{} has no such command: {unused:?}", walk.page);
     script + &end
+}
+
+/// Returns a text for a place between single quotes of a shell.
+fn quoted(text: &str) -> String {
+    text.replace('\'', "'\\''")
 }
 
 /// Returns the commands of a block without their comments. One that ends with `\` goes on in the next line.
