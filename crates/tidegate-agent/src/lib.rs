@@ -387,7 +387,10 @@ impl Agent {
             match self.config.bridge {
                 // It is there as soon as a consumer uses it.
                 Some(_) => tracing::debug!("{}: no packets of it have passed yet", resource.name),
-                None => tracing::warn!("{}: there is no such storage here, yet", resource.name),
+                None => tracing::warn!(
+                    "{}: there is no such storage here, yet; `tidegate check` names the storage that is here",
+                    resource.name
+                ),
             }
         }
         // Who uses what is only the sensor of nodes is no concern of ours.

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_host::cgroup::{CgroupTree, NameKind, NamedCgroup};
+use tidegate_config::nearest;
+use tidegate_host::cgroup::{CgroupPattern, CgroupTree, NameKind, NamedCgroup};
 use tidegate_host::sense::session::{TargetReading, TargetSession};
 use tidegate_host::sense::volume::{BlockDevice, DeviceKind};
-use tidegate_host::sense::{CgroupReader, TargetSessions, latency};
+use tidegate_host::sense::{CgroupReader, TargetSessions, VolumeTree, latency};
 use tidegate_host::throttle::{
     DelayedPackets, KernelCapability, ThrottleMethod, cgroups, consumer_ports, probe, rate,
 };
@@ -21,7 +22,7 @@ use super::addresses::ToldSessions;
 use super::bridge::BridgeWatch;
 use super::bridge::config::BridgeConfig;
 use super::cgroups::config::CgroupConfig;
-use super::config::{AgentConfig, ResourceConfig};
+use super::config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage};
 use super::finding::SurveyFinding;
 use super::initiators::reporter;
 use super::load_watch::LoadWatch;
@@ -100,6 +101,9 @@ pub struct ResourceFinding {
     pub beyond: BTreeSet<String>,
     /// Cgroups that the kernel neither accounts for nor limits.
     pub unaccounted: BTreeSet<String>,
+    /// Devices and patterns of the configuration that mean nothing here now, each with the names there are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub meaningless: Vec<String>,
     /// The reason why its cgroups cannot be seen.
     pub blind: Option<String>,
     /// The reasons why no consumer of it can be throttled here, with what would help. Empty on a dry run, and
@@ -124,7 +128,7 @@ impl MachineSurvey {
                 .collect()
         };
         let lacking: Vec<String> = config.map(lacking).unwrap_or_default();
-        let (throttles, methods) = (throttles(&tried), methods_of(&tried));
+        let (throttles, methods) = (throttles(&tried, config), methods_of(&tried));
         let told = config.map(ToldSessions::of).unwrap_or_default();
         let watch = match MachineWatch::new(SystemRoot::default(), told) {
             Ok(watch) => watch,
@@ -140,10 +144,15 @@ impl MachineSurvey {
             groups if groups.is_empty() => "none".to_owned(),
             groups => groups,
         };
-        let detail = format!("{} devices; volume groups: {groups}", volumes.devices().len());
+        let names = StorageNames::of(volumes);
+        let disks = listed(&names.disks, "none");
+        let detail =
+            format!("{} devices, of which disks: {disks}; volume groups: {groups}", volumes.devices().len());
         let mut sensors = vec![SurveyFinding { what: DEVICES.to_owned(), works: true, detail }];
         let TargetSessions { sessions, targets } = watch.sessions();
-        for (via, target) in targets {
+        // A configuration has no use for sensors that none of its resources looks at.
+        let needs = |needs: fn(&AgentConfig) -> bool| config.is_none_or(needs);
+        for (via, target) in targets.iter().filter(|_| needs(|config| !config.resources.is_empty())) {
             let (works, detail) = match target {
                 TargetReading::Read => {
                     let of_it = || sessions.iter().filter(|session| session.via == *via);
@@ -157,12 +166,13 @@ impl MachineSurvey {
         if nfsd_watch::has_clients(watch.sessions()) {
             sensors.extend(nfsd_watch::finding(&SystemRoot::default()));
         }
-        sensors.push(request_times());
-        sensors.push(named_cgroups(&SystemRoot::default()));
-        let volumes = watch.volumes();
-        let groups = volumes.volume_groups().into_iter().map(str::to_owned);
-        let disks = volumes.devices().iter().filter(|device| is_disk(device));
-        let storage = groups.chain(disks.map(|device| device.name.clone())).collect();
+        if needs(AgentConfig::needs_histograms) {
+            sensors.push(request_times());
+        }
+        if needs(|config| !config.cgroups.is_empty()) {
+            sensors.push(named_cgroups(&SystemRoot::default()));
+        }
+        let storage = names.groups.iter().chain(&names.disks).cloned().collect();
         let mut watch = LoadWatch::Machine(Box::new(watch));
         if let Some((config, bridge)) = config.and_then(|config| Some((config, config.bridge.as_ref()?))) {
             let (finding, listened) = listen(bridge, &config.ports);
@@ -170,10 +180,14 @@ impl MachineSurvey {
             watch = listened.map_or(watch, |bridge| LoadWatch::Bridge(Box::new(bridge)));
         }
         let resources = config.into_iter().flat_map(|config| {
-            config.resources.iter().map(|resource| resource_finding(resource, config.throttle, &watch))
+            config
+                .resources
+                .iter()
+                .map(|resource| resource_finding(resource, config.throttle, &watch, &names))
         });
         let of_cgroups = config.into_iter().flat_map(|config| &config.cgroups);
-        let of_cgroups = of_cgroups.map(|resource| cgroup_finding(resource, &watch, &SystemRoot::default()));
+        let of_cgroups =
+            of_cgroups.map(|resource| cgroup_finding(resource, &watch, &names, &SystemRoot::default()));
         let mut resources: Vec<_> = resources.chain(of_cgroups).collect();
         for (resource, law) in resources.iter_mut().zip(config.into_iter().flat_map(AgentConfig::laws)) {
             if !law.dry_run {
@@ -191,6 +205,95 @@ impl MachineSurvey {
         );
         Self { sensors, throttles, methods, storage, resources, reports }
     }
+}
+
+/// The names of this machine's storage.
+#[derive(Debug, Default)]
+struct StorageNames {
+    groups: Vec<String>,
+    /// Disks with room for data.
+    disks: Vec<String>,
+    /// All block devices.
+    devices: Vec<String>,
+}
+
+impl StorageNames {
+    fn of(volumes: &VolumeTree) -> Self {
+        let devices = || volumes.devices().iter();
+        Self {
+            groups: volumes.volume_groups().into_iter().map(str::to_owned).collect(),
+            disks: devices().filter(|device| is_disk(device)).map(|device| device.name.clone()).collect(),
+            devices: devices().map(|device| device.name.clone()).collect(),
+        }
+    }
+
+    /// Returns the message about a device that is not there.
+    fn no_device(&self, name: &str) -> String {
+        format!(
+            "there is no device `{name}` here, yet: {}",
+            instead(name, &self.devices, &self.disks, "disks")
+        )
+    }
+
+    /// Returns the message about a volume group that is not there.
+    fn no_group(&self, name: &str) -> String {
+        let help = instead(name, &self.groups, &self.groups, "volume groups");
+        format!("there is no volume group `{name}` here, yet: {help}; a disk by itself is named by `device`")
+    }
+}
+
+/// Returns the name that was probably meant, or the names there are.
+fn instead(given: &str, all: &[String], names: &[String], kind: &str) -> String {
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    match nearest(given, &all) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("{kind} here: {}", listed(names, "none")),
+    }
+}
+
+/// Returns some of the names, and the number of the others.
+fn listed(names: &[String], none: &str) -> String {
+    let more = match names.len().saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    match names.is_empty() {
+        true => none.to_owned(),
+        false => names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ") + &more,
+    }
+}
+
+/// Returns the message about a pattern that means no cgroup now.
+fn no_cgroup(pattern: &CgroupPattern, tree: &CgroupTree) -> String {
+    let help = match pattern.by_name() {
+        Some((kind, name)) => {
+            let named = tree.named();
+            let known: Vec<_> =
+                named.iter().filter(|one| one.kind == kind).map(|one| one.name.clone()).collect();
+            let help = instead(name, &known, &known, &format!("names of the kind `{kind}`"));
+            let unnamed = tree.unnamed();
+            match kind {
+                NameKind::Container if !unnamed.is_empty() => format!(
+                    "{help}; no file tells the names of these, whose paths can be written instead: {}; \
+                     Docker's data is looked for in /var/lib/docker and where /etc/docker/daemon.json has it",
+                    listed(&unnamed, "none")
+                ),
+                _ => help,
+            }
+        }
+        None => {
+            let (path, all) = (pattern.to_string(), tree.paths());
+            // The names beside the first that is not there.
+            let folder =
+                path.rmatch_indices('/').map(|(at, _)| &path[..at]).find(|folder| all.contains(*folder));
+            let beside = |one: &&String| one.rsplit_once('/').map(|(folder, _)| folder) == folder;
+            let beside: Vec<_> = all.iter().filter(beside).cloned().collect();
+            let place = folder.map_or_else(String::new, |folder| format!(" in {folder}"));
+            let all: Vec<_> = all.into_iter().collect();
+            instead(&path, &all, &beside, &format!("cgroups{place}"))
+        }
+    };
+    format!("`{pattern}` means no cgroup now: {help}")
 }
 
 impl MachineSurvey {
@@ -342,7 +445,16 @@ fn tried() -> [io::Result<Vec<KernelCapability>>; 3] {
     [probe(), Ok(rate::probe(&root)), Ok(cgroups::probe(&root))]
 }
 
-fn throttles(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<SurveyFinding> {
+/// Returns the parts of throttles that a configuration needs; without one, all of them.
+fn throttles(
+    tried: &[io::Result<Vec<KernelCapability>>],
+    config: Option<&AgentConfig>,
+) -> Vec<SurveyFinding> {
+    let is_needed = |capability: &&KernelCapability| {
+        config.is_none_or(|config| capability.is_needed(config.throttle, config.packets))
+    };
+    let delays = |method| matches!(method, ThrottleMethod::Netem | ThrottleMethod::Edt);
+    let delays = config.is_none_or(|config| delays(config.throttle));
     let finding = |capability: &KernelCapability| {
         let detail = match capability.lacks() {
             None => capability.purpose.to_owned(),
@@ -351,7 +463,8 @@ fn throttles(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<SurveyFinding> 
         SurveyFinding { what: capability.what.to_owned(), works: capability.works.is_ok(), detail }
     };
     let findings = |tried: &io::Result<Vec<KernelCapability>>| match tried {
-        Ok(capabilities) => capabilities.iter().map(finding).collect(),
+        Ok(capabilities) => capabilities.iter().filter(is_needed).map(finding).collect(),
+        Err(_) if !delays => Vec::new(),
         Err(error) => {
             let detail = format!("cannot be tried: {error}; run this as root");
             vec![SurveyFinding { what: "packet delay".to_owned(), works: false, detail }]
@@ -360,7 +473,27 @@ fn throttles(tried: &[io::Result<Vec<KernelCapability>>]) -> Vec<SurveyFinding> 
     tried.iter().flat_map(findings).collect()
 }
 
-fn resource_finding(config: &ResourceConfig, throttle: ThrottleMethod, watch: &LoadWatch) -> ResourceFinding {
+fn resource_finding(
+    config: &ResourceConfig,
+    throttle: ThrottleMethod,
+    watch: &LoadWatch,
+    names: &StorageNames,
+) -> ResourceFinding {
+    let has_device = |name: &String| {
+        let device = ResourceStorage::Machine(MachineStorage::Devices(vec![name.clone()]));
+        watch.has(&device)
+    };
+    let missing = |storage: &[String]| {
+        storage.iter().filter(|name| !has_device(name)).map(|name| names.no_device(name)).collect()
+    };
+    let meaningless = match &config.storage {
+        ResourceStorage::Machine(MachineStorage::VolumeGroup(group)) if !watch.has(&config.storage) => {
+            vec![names.no_group(group)]
+        }
+        ResourceStorage::Machine(MachineStorage::Device(name)) => missing(std::slice::from_ref(name)),
+        ResourceStorage::Machine(MachineStorage::Devices(all)) => missing(all),
+        ResourceStorage::Machine(MachineStorage::VolumeGroup(_)) | ResourceStorage::Array(_) => Vec::new(),
+    };
     let beyond = (throttle == ThrottleMethod::Rate).then(|| watch.beyond_limits(&config.storage));
     let places = watch.devices_of(&config.storage);
     let devices: Vec<_> = places.iter().filter_map(|place| watch.device(*place).number()).collect();
@@ -383,13 +516,19 @@ fn resource_finding(config: &ResourceConfig, throttle: ThrottleMethod, watch: &L
             .map(|session| format!("{}, over {}", session.consumer, session.via))
             .collect(),
         unaccounted: BTreeSet::new(),
+        meaningless,
         blind: None,
         cannot_be_held: Vec::new(),
         bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
 }
 
-fn cgroup_finding(config: &CgroupConfig, watch: &LoadWatch, root: &SystemRoot) -> ResourceFinding {
+fn cgroup_finding(
+    config: &CgroupConfig,
+    watch: &LoadWatch,
+    names_of_storage: &StorageNames,
+    root: &SystemRoot,
+) -> ResourceFinding {
     let device = watch.number(&config.device);
     let (mut consumers, mut unaccounted) = (BTreeSet::new(), BTreeSet::new());
     let seen = device.map(|device| {
@@ -402,6 +541,15 @@ fn cgroup_finding(config: &CgroupConfig, watch: &LoadWatch, root: &SystemRoot) -
         Some(Err(error)) => (None, Some(error.to_string())),
         None => (None, None),
     };
+    let mut meaningless: Vec<String> =
+        device.is_none().then(|| names_of_storage.no_device(&config.device)).into_iter().collect();
+    if let Ok(tree) = CgroupTree::find(root) {
+        let is_empty = |pattern: &&CgroupPattern| {
+            tree.select(std::slice::from_ref(*pattern)).is_ok_and(|found| found.is_empty())
+        };
+        let of_patterns = config.cgroups.iter().filter(is_empty).map(|pattern| no_cgroup(pattern, &tree));
+        meaningless.extend(of_patterns);
+    }
     for (name, cgroup) in reader.iter().flat_map(CgroupReader::cgroups) {
         consumers.insert(name.to_string());
         if !cgroup.is_accounted() {
@@ -417,6 +565,7 @@ fn cgroup_finding(config: &CgroupConfig, watch: &LoadWatch, root: &SystemRoot) -
         doubts: BTreeSet::new(),
         beyond: BTreeSet::new(),
         unaccounted,
+        meaningless,
         blind,
         cannot_be_held: Vec::new(),
         bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
@@ -441,13 +590,9 @@ fn named_cgroups(root: &SystemRoot) -> SurveyFinding {
         Ok(tree) => {
             let named = tree.named();
             let (units, others): (Vec<_>, Vec<_>) = named.iter().partition(|one| one.kind == NameKind::Unit);
-            let shown: Vec<_> = others.iter().take(MOST_NAMES).map(ToString::to_string).collect();
-            let more = match others.len().saturating_sub(MOST_NAMES) {
-                0 => String::new(),
-                more => format!(", and {more} more"),
-            };
-            let list = if shown.is_empty() { "none".to_owned() } else { shown.join(", ") };
-            let detail = format!("pods, containers and domains: {list}{more}; units: {}", units.len());
+            let others: Vec<_> = others.iter().map(ToString::to_string).collect();
+            let list = listed(&others, "none");
+            let detail = format!("pods, containers and domains: {list}; units: {}", units.len());
             SurveyFinding { what, works: true, detail }
         }
         Err(error) => SurveyFinding { what, works: false, detail: error.to_string() },
@@ -471,10 +616,16 @@ impl fmt::Display for MachineSurvey {
             }
         }
         for resource in &self.resources {
-            let ResourceFinding { here, consumers, doubts, beyond, unaccounted, blind, .. } = resource;
+            let ResourceFinding { here, consumers, doubts, beyond, unaccounted, meaningless, blind, .. } =
+                resource;
             let name = &resource.resource;
+            for what in meaningless {
+                writeln!(f, "resource {name}: {what}")?;
+            }
             if !here {
-                writeln!(f, "resource {name}: there is no such storage here, yet")?;
+                if meaningless.is_empty() {
+                    writeln!(f, "resource {name}: there is no such storage here, yet")?;
+                }
                 continue;
             }
             if let Some(why) = blind {
@@ -564,6 +715,7 @@ sys/fs/cgroup/loop -> loop
             doubts: BTreeSet::new(),
             beyond: BTreeSet::new(),
             unaccounted: BTreeSet::new(),
+            meaningless: Vec::new(),
             blind: None,
             cannot_be_held: Vec::new(),
             bands: Vec::new(),
@@ -583,22 +735,32 @@ sys/fs/cgroup/loop -> loop
         let tree = tempfile::tempdir().unwrap();
         unpack(TREE, tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch =
-            LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), ToldSessions::default()).unwrap()));
-        let shown = |cgroups: &str| {
+        let machine = MachineWatch::new(root.clone(), ToldSessions::default()).unwrap();
+        let names = StorageNames::of(machine.volumes());
+        let watch = LoadWatch::Machine(Box::new(machine));
+        let shown = |device: &str, cgroups: &str| {
             let told = format!(
-                "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = \
+                "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\ntarget = '10ms'\ncgroups = \
                     ['{cgroups}']\n"
             );
             let config = AgentConfig::parse("agent.toml", &told).unwrap();
-            let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
+            let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &names, &root)];
             MachineSurvey { resources, ..nothing() }.to_string()
         };
-        assert_eq!(shown("db"), "resource disk: 1 consumers\n  db\n");
+        assert_eq!(shown("sda", "db"), "resource disk: 1 consumers\n  db\n");
+        let missing = shown("sdz", "container:web");
+        for said in [
+            "there is no device `sdz` here, yet: did you mean `sda`?",
+            "`container:web` means no cgroup now: names of the kind `container` here: none",
+        ] {
+            assert!(missing.contains(said), "{missing}");
+        }
+        assert!(shown("sda", "wrng").contains("`wrng` means no cgroup now: did you mean `wrong`?"));
+        assert!(shown("sda", "xyz/*").contains("`xyz/*` means no cgroup now: cgroups here: db, wrong"));
         for (cgroups, why) in
             [("loop/*", "sys/fs/cgroup/loop: "), ("wrong", "wrong/io.stat:1: expected a number")]
         {
-            let shown = shown(cgroups);
+            let shown = shown("sda", cgroups);
             assert!(shown.starts_with("resource disk: its cgroups cannot be seen: "), "{shown}");
             assert!(shown.contains(why) && shown.lines().count() == 1, "{shown}");
         }

@@ -90,6 +90,18 @@ impl FindingPlace {
         let Self { file, excerpt } = self.clone();
         Finding { severity: Severity::Error, file, excerpt, message: shown(&message.into()), help: None }
     }
+
+    /// The same, where it is known what to do.
+    #[must_use]
+    pub fn error_with_help(&self, message: impl Into<String>, help: impl Into<String>) -> Finding {
+        Finding { help: Some(shown(&help.into())), ..self.error(message) }
+    }
+
+    /// What is written here is allowed, and probably not meant.
+    #[must_use]
+    pub fn warning(&self, message: impl Into<String>, help: impl Into<String>) -> Finding {
+        Finding { severity: Severity::Warning, ..self.error_with_help(message, help) }
+    }
 }
 
 /// Findings, collected while a document is read: a person wants to see all of them at once.

@@ -4,6 +4,7 @@
 use tidegate_units::Latency;
 
 use crate::finding::FindingList;
+use crate::law::warn_of_unit;
 use crate::section::Section;
 
 /// Reads the key `goal`; `None` without one, and when it is wrong (which is then reported).
@@ -18,5 +19,6 @@ pub fn read(of: &Section<'_>, report: &mut FindingList<'_>) -> Option<Latency> {
         );
         return None;
     }
+    warn_of_unit(of, "goal", given.value, report);
     Some(given.value)
 }

@@ -60,8 +60,12 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// The reason that rates and their release have no effect, for messages.
 pub const BY_WINDOW: &str = "`law = \"queueing-model\"` commands rates only where there are `bands`";
 
-/// The least target that storage can keep. Chosen: a read of the fastest NVMe drives takes about as long.
-const LEAST_TARGET: Latency = Latency::from_micros(10);
+/// The least target that storage can keep. Chosen: twice what a read of the fastest NVMe drives takes, since the
+/// set point is below the target.
+const LEAST_TARGET: Latency = Latency::from_micros(20);
+
+/// The greatest target that promises anything. Chosen: a read that takes longer is an outage to databases.
+const GREATEST_TARGET: Latency = Latency::from_millis(2_000);
 
 /// A longer interval would throttle or release long after the reason is gone.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
@@ -271,7 +275,7 @@ fn loop_config(
     target.filter(|_| automatic != Automatic::Unclear)?;
     match config.validate() {
         Ok(()) => {
-            warn_of_short_target(pool, config.target, report);
+            warn_of_unit(pool, "target", config.target, report);
             Some(config)
         }
         // Said above, with its bounds.
@@ -290,14 +294,22 @@ fn loop_config(
     }
 }
 
-/// Reports a target that storage cannot keep, however idle it is: the law would throttle for ever.
-fn warn_of_short_target(pool: &Section<'_>, target: Latency, report: &mut FindingList<'_>) {
-    if target < LEAST_TARGET
-        && let Some(value) = pool.value("target")
-    {
-        let message = format!("no storage keeps a target of {target}: the law throttles as far as it may");
-        let help = format!("the fastest drives take about {LEAST_TARGET}; `15ms` suits disks, `1ms` flash");
-        report.warning(&value.span(), message, help);
+/// Reports a latency under a key that storage cannot keep, however idle it is, or that promises nothing:
+/// probably its unit is a mistake.
+pub fn warn_of_unit(section: &Section<'_>, key: &str, latency: Latency, report: &mut FindingList<'_>) {
+    let Some(span) = section.value(key).map(toml::Spanned::span) else { return };
+    if latency < LEAST_TARGET {
+        let message = format!("no storage keeps a `{key}` of {latency}: the law throttles as far as it may");
+        let help = match latency.scale(1_000.0) {
+            meant if meant > LEAST_TARGET => format!("is `{meant}` meant? `15ms` suits disks, `1ms` flash"),
+            _ => "`15ms` suits disks, `1ms` flash".to_owned(),
+        };
+        report.warning(&span, message, help);
+    } else if latency > GREATEST_TARGET {
+        let message =
+            format!("a `{key}` of {latency} protects no reads: one that takes so long is an outage");
+        let help = format!("is `{}` meant? `15ms` suits disks, `1ms` flash", latency.scale(0.001));
+        report.warning(&span, message, help);
     }
 }
 

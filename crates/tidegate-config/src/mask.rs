@@ -46,32 +46,27 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
     SECRET_KEYS.into_iter().flat_map(|key| text.match_indices(key)).filter_map(|(at, key)| {
         let after = &text[at + key.len()..];
         let value = after.trim_start_matches(['"', '\'']).trim_start().strip_prefix('=')?.trim_start();
+        let secret = secret_in(value.split('\n').next()?)?;
         let begin = text.len() - value.len();
-        let line = value.split('\n').next()?;
-        let quote = line.chars().next()?;
-        let length = match quote {
-            '"' | '\'' => {
-                let inner = line.trim_start_matches(quote);
-                let begin = line.len() - inner.len();
-                let mut is_escaped = false;
-                let end = inner.char_indices().find(|(_, c)| {
-                    let is_end = *c == quote && !is_escaped;
-                    is_escaped = *c == '\\' && quote == '"' && !is_escaped;
-                    is_end
-                });
-                return Some(at_most(text, value, begin, begin + end.map_or(inner.len(), |(end, _)| end)));
-            }
-            _ if line.starts_with(|c: char| c.is_ascii_digit()) => return None,
-            _ => line.len(),
-        };
-        Some(begin..begin + length)
+        Some(begin + secret.start..begin + secret.end)
     })
 }
 
-/// A part of `value`, which ends with the text, as a part of the text.
-fn at_most(text: &str, value: &str, begin: usize, end: usize) -> Range<usize> {
-    let offset = text.len() - value.len();
-    offset + begin..offset + end
+/// The part of a value that is secret: what is within its quotes, or all of it. `None`: a number is none.
+fn secret_in(value: &str) -> Option<Range<usize>> {
+    let quote = value.chars().next()?;
+    if !matches!(quote, '"' | '\'') {
+        return (!quote.is_ascii_digit()).then_some(0..value.len());
+    }
+    let inner = value.trim_start_matches(quote);
+    let begin = value.len() - inner.len();
+    let mut is_escaped = false;
+    let end = inner.char_indices().find(|(_, c)| {
+        let is_end = *c == quote && !is_escaped;
+        is_escaped = *c == '\\' && quote == '"' && !is_escaped;
+        is_end
+    });
+    Some(begin..begin + end.map_or(inner.len(), |(end, _)| end))
 }
 
 #[cfg(test)]

@@ -150,6 +150,18 @@ impl BoundEndpoint {
         }
     }
 
+    /// Returns what keeps an endpoint from being listened on now. Nothing listens there meanwhile, and no file
+    /// is made.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn try_out(endpoint: &ListenEndpoint) -> io::Result<()> {
+        match endpoint {
+            ListenEndpoint::Tcp(address) => tidegate_sockets::trial::tcp(*address),
+            ListenEndpoint::Unix(path) => tidegate_sockets::trial::unix(path),
+        }
+    }
+
     /// With the real port.
     pub(crate) fn endpoint(&self) -> &ListenEndpoint {
         &self.endpoint

@@ -3,6 +3,7 @@
 mod awaited;
 mod errors;
 mod exports;
+mod obstacles;
 mod opening;
 mod pool;
 
@@ -32,6 +33,7 @@ use awaited::ReachedUpstream;
 use pool::{END_PATIENCE, PoolHandle, Prepared};
 
 pub use errors::{ApplyError, GatewayError, StartError};
+pub use obstacles::obstacles;
 pub use opening::{OpenedVolumes, ReloadVolumes};
 
 /// The time in which all pools together answer a question. A worker answers within a turn, which is far below

@@ -58,7 +58,9 @@ pub use config::{
     HandshakeLimits, KeptSessions, LawScope, ListenConfig, ListenEndpoint, MAX_PAYLOAD, MemoryReserves,
     PoolConfig, PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
-pub use gateway::{ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError};
+pub use gateway::{
+    ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError, obstacles,
+};
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
 pub use io_errors::{ERROR_PAUSE, IoErrors};
 pub use listener::devices::{DeviceError, DeviceProblem};

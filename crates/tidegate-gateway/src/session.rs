@@ -21,8 +21,9 @@ pub(crate) enum SessionPhase {
     /// Requests that are under way are answered, then the next process of the service goes on with it. Its
     /// client is waited for until this time.
     Suspending { until: Instant },
-    /// The client said goodbye: requests in flight are answered, then the connection is closed.
-    Ending,
+    /// The client sends nothing more, because it said goodbye or closed its sending side: requests in flight
+    /// are answered, then the connection is closed for this reason.
+    Ending(&'static str),
     /// Everything is answered and our side is shut; bytes that still arrive are dropped until the client
     /// hangs up or this time comes. Closing at once could reset the connection and lose replies on their way.
     Lingering(Instant),

@@ -316,6 +316,8 @@ async fn serve_connection(connection: AcceptedConnection, place: Place, mut endi
     let service = service_fn(|request| answer(&place, origin.as_ref(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(LARGEST_HEADER);
+    // A client that has closed its sending side after a request still gets the answer.
+    builder.half_close(true);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     loop {
         tokio::select! {

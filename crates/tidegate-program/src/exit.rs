@@ -19,12 +19,15 @@ pub const USAGE: u8 = 2;
 /// The exit status, if there is no command to run: help, the version or a mistake was printed.
 pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
     C::try_parse().map_err(|error| {
-        let said = error.to_string();
-        let _ = match masked(&said) {
-            // Help and version come this way too, and go to stdout; a closed stdout is no failure.
-            Cow::Borrowed(_) => error.print(),
-            // It quotes an argument with a password in it.
-            Cow::Owned(masked) => io::stderr().write_all(masked.as_bytes()),
+        let _ = if error.use_stderr() {
+            match masked(&error.to_string()) {
+                Cow::Borrowed(_) => error.print(),
+                // It quotes an argument with a password in it.
+                Cow::Owned(masked) => io::stderr().write_all(masked.as_bytes()),
+            }
+        } else {
+            // Help and version go to stdout; a closed stdout is no failure.
+            error.print()
         };
         if let Some(file) = misplaced_file(&error) {
             let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", masked(file));

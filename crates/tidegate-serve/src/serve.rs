@@ -22,7 +22,7 @@ use crate::admission::api::{self, ModelOf, QuestionAccess};
 use crate::admission::{self, AnswerSubject, MeasuredSet, PoolStandings, SetChange};
 use crate::changes;
 use crate::cluster::PoolPeers;
-use crate::config::{ClusterPlan, ConfigError, CredentialError, ServeConfig};
+use crate::config::{ClusterPlan, ConfigError, CredentialError, Finding, ServeConfig};
 use crate::failures::FailureSpells;
 use crate::metrics::MetricsExposition;
 use crate::overrides;
@@ -135,6 +135,9 @@ pub enum ServeError {
     /// The gateway does not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The gateway does not start on this machine now, because of something that the file names.
+    #[error("{0}")]
+    Obstructed(Finding),
     /// A secret of the cluster cannot be read.
     #[error(transparent)]
     Credential(#[from] CredentialError),
@@ -188,7 +191,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         peers(plan, cluster, pool)
     });
     let gateway = gateway.map_err(|error| match config.finding(&error) {
-        Some(finding) => ServeError::Config(ConfigError::Invalid(vec![finding])),
+        Some(finding) => ServeError::Obstructed(finding),
         None => error.into(),
     })?;
     let rollups = config.gateway.journal.as_ref().map(|journal| RollupRecorder::start(&journal.folder));

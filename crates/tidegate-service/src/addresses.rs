@@ -27,7 +27,9 @@ impl TcpAddresses {
     }
 }
 
-/// Returns true if the kernel gives one of two addresses alone. `[::]` takes the addresses of both families.
+/// Returns true if the kernel gives one of two addresses alone. `[::]` takes the addresses of both families,
+/// unless the setting `net.ipv6.bindv6only` is 1. A configuration is judged alike on all machines, and so the
+/// setting is not asked.
 fn exclude(one: SocketAddr, other: SocketAddr) -> bool {
     let takes = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
     // Port 0 means any free port.

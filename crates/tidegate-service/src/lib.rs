@@ -13,6 +13,7 @@ pub mod journal;
 pub mod journald;
 pub mod log;
 pub mod metrics;
+pub mod obstacles;
 pub mod operator_socket;
 pub mod overrides;
 pub mod rollups;

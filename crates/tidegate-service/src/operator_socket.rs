@@ -13,14 +13,17 @@
 //! | any, with `TIDEGATE_RUN_DIR` | that folder |
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
@@ -44,7 +47,8 @@ pub fn prepare(service: ServiceKind, configuration: &Path) -> io::Result<PathBuf
         return Ok(directory.join(format!("{}.sock", service.name())));
     }
     let user = geteuid();
-    let (folder, mode) = (own_folder(), if user.is_root() { 0o755 } else { 0o700 });
+    let mode = if user.is_root() { 0o755 } else { 0o700 };
+    let Some(folder) = own_folders().into_iter().next() else { return Err(io::ErrorKind::NotFound.into()) };
     DirBuilder::new().recursive(true).mode(mode).create(&folder)?;
     if run_directory().is_none() && !user.is_root() && !is_private(&folder, user.as_raw()) {
         let said = format!("{} is not a folder of this user alone", folder.display());
@@ -73,15 +77,55 @@ fn sweep(folder: &Path, least_age: Duration) {
 pub fn expected(service: ServiceKind, configuration: &Path) -> PathBuf {
     let name = name(service, configuration);
     let named = all().into_iter().find(|path| path.ends_with(&name));
-    // Where a service of root would have it: in no folder that another user could have made.
-    named.unwrap_or_else(|| run_directory().unwrap_or_else(|| PathBuf::from(OF_ROOT)).join(name))
+    named.unwrap_or_else(|| {
+        // Where this user's service would have it, but in no folder that another user could have made.
+        let own = own_folders().into_iter().next();
+        let is_believed = |folder: &PathBuf| {
+            run_directory().is_some() || !folder.exists() || is_private(folder, geteuid().as_raw())
+        };
+        own.filter(is_believed).unwrap_or_else(|| PathBuf::from(OF_ROOT)).join(name)
+    })
+}
+
+/// A service that answers at its operator's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningService {
+    /// The number of its process, as far as this user may know it.
+    pub process: Option<u32>,
+}
+
+/// Returns the running service of a configuration, if there is one. The socket of a service under systemd does
+/// not tell the configuration: then the command line of its process does, as far as it can be read.
+#[must_use]
+pub fn running(service: ServiceKind, configuration: &Path) -> Option<RunningService> {
+    let (named, of_systemd) = (name(service, configuration), format!("{}.sock", service.name()));
+    all().into_iter().find_map(|socket| {
+        let process = connect_to(&socket).ok().and_then(|connection| {
+            let peer = socket_peercred(&connection).ok()?;
+            u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+        });
+        let reads_it = || process.is_none_or(|process| reads(process, configuration));
+        let is_own = socket.ends_with(&named) || socket.ends_with(&of_systemd) && reads_it();
+        is_own.then_some(RunningService { process })
+    })
+}
+
+/// Returns true if a file is an argument of a process, or the arguments cannot be read.
+fn reads(process: u32, file: &Path) -> bool {
+    let Ok(arguments) = fs::read(format!("/proc/{process}/cmdline")) else { return true };
+    let Ok(file) = fs::canonicalize(file) else { return true };
+    let folder = fs::read_link(format!("/proc/{process}/cwd")).unwrap_or_default();
+    arguments.split(|byte| *byte == 0).any(|argument| {
+        let argument = argument.strip_prefix(b"--config=").unwrap_or(argument);
+        fs::canonicalize(folder.join(OsStr::from_bytes(argument))).is_ok_and(|path| path == file)
+    })
 }
 
 /// Returns the sockets of all services that the packages installed, that root started, or that this user did.
 /// For root they are those of all users. None of them is dead; one that hangs is among them.
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
-    let folders = run_directory().map_or_else(folders, |folder| vec![folder]);
+    let folders = folders();
     let sockets = folders.iter().flat_map(|folder| sockets_in(folder));
     sockets.filter(|socket| !is_dead(socket)).collect()
 }
@@ -89,29 +133,50 @@ pub fn all() -> Vec<PathBuf> {
 /// The folders that services may have their sockets in. Any user may make one in /tmp: that of a user is
 /// believed only if it is that user's alone.
 fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from).collect();
+    if run_directory().is_some() {
+        return own_folders();
+    }
     let user = geteuid();
-    let of_users: Vec<(PathBuf, u32)> = if user.is_root() {
-        let users = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
-        let uid = |entry: &fs::DirEntry, before: &str| {
-            entry.file_name().to_str()?.strip_prefix(before)?.parse::<u32>().ok()
-        };
-        let with_directory =
-            users("/run/user").filter_map(|entry| Some((entry.path().join("tidegate"), uid(&entry, "")?)));
-        let others = users("/tmp").filter_map(|entry| Some((entry.path(), uid(&entry, "tidegate-")?)));
-        with_directory.chain(others).collect()
-    } else {
-        let uid = user.as_raw();
-        [PathBuf::from(format!("/run/user/{uid}/tidegate")), own_folder(), temporary(uid)]
-            .map(|folder| (folder, uid))
-            .into()
+    let of_users = match user.is_root() {
+        true => folders_of_all_users(),
+        false => own_folders().into_iter().map(|folder| (folder, user.as_raw())).collect(),
     };
-    folders.extend(
-        of_users.into_iter().filter(|(folder, uid)| is_private(folder, *uid)).map(|(folder, _)| folder),
-    );
+    let believed =
+        of_users.into_iter().filter(|(folder, uid)| is_private(folder, *uid)).map(|(folder, _)| folder);
+    let of_root = PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from);
+    let mut folders: Vec<PathBuf> = of_root.chain(believed).collect();
     folders.sort();
     folders.dedup();
     folders
+}
+
+/// The folders of services that users other than root start, each with the number of the user.
+fn folders_of_all_users() -> Vec<(PathBuf, u32)> {
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    let uid = |entry: &fs::DirEntry, before: &str| {
+        entry.file_name().to_str()?.strip_prefix(before)?.parse::<u32>().ok()
+    };
+    let with_directory =
+        entries("/run/user").filter_map(|entry| Some((entry.path().join("tidegate"), uid(&entry, "")?)));
+    let others = entries("/tmp").filter_map(|entry| Some((entry.path(), uid(&entry, "tidegate-")?)));
+    with_directory.chain(others).collect()
+}
+
+/// The folders of the services that this user starts: first the one in which this process makes sockets, then
+/// those of processes with another environment.
+fn own_folders() -> Vec<PathBuf> {
+    if let Some(folder) = run_directory() {
+        return vec![folder];
+    }
+    let user = geteuid();
+    if user.is_root() {
+        return vec![PathBuf::from(OF_ROOT)];
+    }
+    let uid = user.as_raw();
+    let directory = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let own = directory.map(|directory| directory.join("tidegate"));
+    let others = [format!("/tmp/tidegate-{uid}"), format!("/run/user/{uid}/tidegate")].map(PathBuf::from);
+    own.into_iter().chain(others).collect()
 }
 
 /// Returns true if the service of this socket is in this network namespace, as the throttles of packets are.
@@ -126,10 +191,15 @@ pub fn is_of_this_network(socket: &Path) -> io::Result<bool> {
 
 /// Returns true if no process listens at a socket. Does not wait for one that hangs.
 fn is_dead(socket: &Path) -> bool {
+    connect_to(socket).is_err_and(|error| error == Errno::CONNREFUSED)
+}
+
+/// Connects to a socket, without waiting for a process that hangs.
+fn connect_to(socket: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    let connected = connection.and_then(|connection| connect(&connection, &SocketAddrUnix::new(socket)?));
-    connected == Err(Errno::CONNREFUSED)
+    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    Ok(connection)
 }
 
 /// Returns true if a folder is this user's, and no other user can put a socket into it.
@@ -163,26 +233,6 @@ fn runtime_directory() -> Option<PathBuf> {
 
 fn run_directory() -> Option<PathBuf> {
     env::var_os("TIDEGATE_RUN_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute())
-}
-
-/// The folder of the services that this user starts.
-fn own_folder() -> PathBuf {
-    let user = geteuid();
-    let of_user = || {
-        let directory = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        directory.map(|directory| directory.join("tidegate"))
-    };
-    run_directory().unwrap_or_else(|| {
-        if user.is_root() {
-            return PathBuf::from(OF_ROOT);
-        }
-        of_user().unwrap_or_else(|| temporary(user.as_raw()))
-    })
-}
-
-/// The folder of a user without a runtime directory.
-fn temporary(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/tmp/tidegate-{uid}"))
 }
 
 /// Returns the name of the socket: the path of the configuration may be too long for it, its hash (FNV-1a) is

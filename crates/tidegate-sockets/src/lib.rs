@@ -17,7 +17,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::net::sockopt::socket_acceptconn;
 
+pub mod holders;
 pub mod store;
+pub mod trial;
 
 /// The address of a passed socket.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,13 @@ use serde::Serialize;
 use tidegate_agent::{self as agent, AgentConfig, MachineSurvey};
 use tidegate_serve::config::{ConfigError, Finding, ServeConfig, Severity};
 use tidegate_serve::summary::ConfigSummary;
+use tidegate_service::operator_socket::running;
+use tidegate_service::status::ServiceKind;
 use tidegate_transfer::BrokerConfig;
 use tidegate_transfer::config::is_brokers;
 use tidegate_transfer::store::NodePlace;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, does_not_start};
 use crate::keys;
 
 /// Check a configuration, and what this machine can sense and throttle
@@ -21,8 +23,9 @@ use crate::keys;
 /// With the configuration of `serve`: prints what would be served, where, and under which law. With that of
 /// `agent`, or without one: prints the sensors and throttles of this kernel, and what would give those that
 /// it lacks; as root it tries throttles, in a network namespace of their own. For a wrong configuration, it
-/// prints every mistake as FILE:line:column with the remedy, and exits with status 2. For a valid one that
-/// can throttle nothing on this machine, it prints what is missing, and exits with status 1. The
+/// prints every mistake as FILE:line:column with the remedy, and exits with status 2. For a valid one whose
+/// service would not start here now, or could throttle nothing, it prints what is in the way or missing, and
+/// exits with status 1; what the running service of the configuration uses is not in the way. The
 /// configuration of `broker` is checked the same way. Opens the files that the configuration names, and
 /// changes nothing.
 #[derive(clap::Args)]
@@ -84,6 +87,8 @@ impl<'a> From<&'a Finding> for FindingDocument<'a> {
 /// The summary of a valid configuration, with its warnings.
 struct Checked {
     warnings: Vec<Finding>,
+    /// What keeps its service from starting on this machine now.
+    obstacles: Vec<Finding>,
     comes_to: ComesTo,
 }
 
@@ -129,7 +134,7 @@ fn check_broker(path: &Path) -> Result<Checked, ConfigError> {
         nodes: nodes.collect(),
         absent: absent.map(|node| node.config.name.to_string()).collect(),
     };
-    Ok(Checked { warnings: config.warnings, comes_to: ComesTo::Broker(summary) })
+    Ok(Checked { warnings: config.warnings, obstacles: Vec::new(), comes_to: ComesTo::Broker(summary) })
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
@@ -145,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         writeln!(io::stderr(), "{warning}")?;
     }
     if args.json {
-        return can_hold(&checked.comes_to);
+        return can_start(&checked);
     }
     let mut out = io::stdout();
     if let Some(path) = &args.config {
@@ -157,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         ComesTo::Broker(summary) => writeln!(out, "{summary}")?,
     }
     // If nothing can be throttled or served, the failure is the verdict, and comes last.
-    can_hold(&checked.comes_to)?;
+    can_start(&checked)?;
     Ok(writeln!(out, "verdict: {}", checked.comes_to.verdict())?)
 }
 
@@ -187,6 +192,14 @@ impl ComesTo {
     }
 }
 
+/// A configuration that is right starts nothing on a machine where others have what it takes.
+fn can_start(checked: &Checked) -> Result<(), CommandFailure> {
+    match &checked.obstacles[..] {
+        [] => can_hold(&checked.comes_to),
+        obstacles => Err(CommandFailure::Obstructed(obstacles.to_vec())),
+    }
+}
+
 /// A configuration that is right comes to nothing on a machine that lacks what it takes.
 fn can_hold(comes_to: &ComesTo) -> Result<(), CommandFailure> {
     let survey = match comes_to {
@@ -202,31 +215,37 @@ fn can_hold(comes_to: &ComesTo) -> Result<(), CommandFailure> {
 
 fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {
     let Some(path) = path else {
-        return Ok(Checked { warnings: Vec::new(), comes_to: ComesTo::Machine(MachineSurvey::take(None)) });
+        let comes_to = ComesTo::Machine(MachineSurvey::take(None));
+        return Ok(Checked { warnings: Vec::new(), obstacles: Vec::new(), comes_to });
     };
     // A file that cannot be read is for the reader to complain about.
     if fs::read_to_string(path).is_ok_and(|text| agent::is_agents(&text)) {
         let config = AgentConfig::load(path)?;
-        let comes_to = ComesTo::Machine(MachineSurvey::take(Some(&config)));
-        return Ok(Checked { warnings: config.warnings, comes_to });
+        let obstacles = config.obstacles(running(ServiceKind::Agent, path).as_ref());
+        let survey = MachineSurvey::take(Some(&config));
+        return Ok(Checked { warnings: config.warnings, obstacles, comes_to: ComesTo::Machine(survey) });
     }
     if fs::read_to_string(path).is_ok_and(|text| is_brokers(&text)) {
         return check_broker(path);
     }
     let config = ServeConfig::load(path)?;
+    let obstacles = config.obstacles(running(ServiceKind::Serve, path).as_ref());
     let comes_to = ComesTo::Serves(ConfigSummary::new(&config));
-    Ok(Checked { warnings: config.warnings, comes_to })
+    Ok(Checked { warnings: config.warnings, obstacles, comes_to })
 }
 
 fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), CommandFailure> {
-    let findings = match checked {
-        Ok(checked) => &checked.warnings,
-        Err(ConfigError::Invalid(findings)) => findings,
+    let (findings, obstacles) = match checked {
+        Ok(checked) => (&checked.warnings, &checked.obstacles[..]),
+        Err(ConfigError::Invalid(findings)) => (findings, Default::default()),
         // Nothing was read: there is nothing to say about it but the error.
         Err(ConfigError::Read { .. }) => return Ok(()),
     };
-    let findings = findings.iter().map(FindingDocument::from).collect();
-    let verdict = checked.as_ref().ok().map(|checked| checked.comes_to.verdict());
+    let findings = findings.iter().chain(obstacles).map(FindingDocument::from).collect();
+    let verdict = checked.as_ref().ok().map(|checked| match checked.obstacles.len() {
+        0 => checked.comes_to.verdict(),
+        obstacles => does_not_start(obstacles),
+    });
     let valid = checked.is_ok();
     let mut outcome =
         CheckDocument { valid, verdict, findings, serves: None, machine: None, places_on: None };

@@ -57,6 +57,12 @@ pub(crate) enum CommandFailure {
         /// Their number.
         mistakes: usize,
     },
+    /// A valid configuration whose service does not start on this machine now.
+    #[error(
+        "{}\nverdict: {}",
+        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), does_not_start(.0.len())
+    )]
+    Obstructed(Vec<Finding>),
     /// There is no configuration to propose.
     #[error("{0}")]
     NothingProposed(String),
@@ -214,6 +220,11 @@ pub(crate) enum CommandFailure {
     Output(#[from] io::Error),
 }
 
+/// Returns the verdict on a valid configuration whose service does not start now.
+pub(crate) fn does_not_start(obstacles: usize) -> String {
+    format!("the file is right, and the service does not start here now; obstacles: {obstacles}")
+}
+
 impl From<DemoError> for CommandFailure {
     fn from(error: DemoError) -> Self {
         match error {
@@ -263,6 +274,8 @@ impl CommandFailure {
             // Findings begin with their place, which editors and terminals make clickable.
             Self::Config(ConfigError::Invalid(_))
             | Self::WrongConfig { .. }
+            | Self::Obstructed(_)
+            | Self::Serve(ServeError::Obstructed(_))
             | Self::ScenarioFile(ScenarioFileError::Invalid(_))
             | Self::InvalidContracts(_)
             | Self::Admit(AdmitError::Impossible(_))

@@ -2,18 +2,25 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tidegate_agent::{
     AgentConfig, AgentError, ConfigurationProposal, ConsumerPattern, ProposalRequest, take_inventory,
 };
+use tidegate_service::obstacles::why_not_tcp;
 use tidegate_units::Latency;
 
 use crate::failure::CommandFailure;
 
 /// The configuration of the packaged agent.
 const PACKAGED: &str = "/etc/tidegate/agent.toml";
+
+/// The ports that are proposed for the metrics, the first that is free: not 9809, which is the gateway's in all
+/// examples.
+const FIRST_PORT: u16 = 9810;
+const LAST_PORT: u16 = 9829;
 
 /// The socket of an agent that is started by hand, beside its configuration.
 const SOCKET: &str = "agent.sock";
@@ -79,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         watched: args.watch,
         // The packaged service has a socket, which the package's folder is made for.
         socket: args.output.as_ref().filter(|path| *path != Path::new(PACKAGED)).map(|_| SOCKET.to_owned()),
+        port: free_port(),
     };
     let watched = humantime::format_duration(args.watch);
     writeln!(
@@ -94,6 +102,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     AgentConfig::parse(&path.display().to_string(), &proposal.text)?;
     write_whole(path, &proposal.text, args.force)?;
     Ok(write!(io::stdout(), "{}", next_steps(path, &proposal))?)
+}
+
+/// Returns the port for the metrics. If none is free, `tidegate check` tells the conflict.
+fn free_port() -> u16 {
+    let is_free = |port: &u16| why_not_tcp((Ipv4Addr::LOCALHOST, *port).into(), None).is_none();
+    (FIRST_PORT..=LAST_PORT).find(is_free).unwrap_or(FIRST_PORT)
 }
 
 fn is_there(path: &Path) -> CommandFailure {

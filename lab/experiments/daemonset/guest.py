@@ -78,13 +78,14 @@ def manifest():
 def prepare(manifest):
     """Makes a root for the container, with the configuration.
 
-    Its device is this machine's, and its target one that the disk can keep.
+    Its device is this machine's, its target one that the disk can keep, and it is no dry run.
     """
     os.makedirs(f"{CONTAINER}/configuration")
     configuration = (
         manifest["configuration"]
         .replace('"nvme0n1"', f'"{disk.DEVICE}"')
         .replace('"5ms"', f'"{TARGET_MS}ms"')
+        .replace("dry_run = true\n", "")
     )
     write(f"{CONTAINER}/configuration/agent.toml", configuration)
     root = f"{CONTAINER}/root"

@@ -24,10 +24,12 @@ use super::cgroups::config::CgroupConfig;
 use super::initiators::config::{self as initiators, InitiatorReportConfig};
 use super::sensor::config::{self as sensor, ReportedBrokers, SensorConfig, TokenReader};
 use tidegate_service::TcpAddresses;
-use tidegate_service::api::ApiSettings;
+use tidegate_service::api::{ApiSettings, PlacedApi};
 use tidegate_service::config::{
     ConfigError, JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics,
 };
+use tidegate_service::obstacles::ServicePlaces;
+use tidegate_service::operator_socket::RunningService;
 
 pub(super) const ROOT_KEYS: &[&str] = tidegate_config::keys::agent::AGENT.names;
 
@@ -69,6 +71,7 @@ pub struct AgentConfig {
     pub brokers: ReportedBrokers,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
+    places: ServicePlaces,
 }
 
 impl AgentConfig {
@@ -137,8 +140,8 @@ impl AgentConfig {
         for given in metrics.iter().map(MetricsAddress::placed) {
             taken.add(&given, &mut report);
         }
-        for given in api.iter().flat_map(|api| &api.addresses) {
-            taken.add(given, &mut report);
+        for given in api.iter().flat_map(PlacedApi::tcp) {
+            taken.add(&given, &mut report);
         }
         if let Some(api) = api.as_ref().filter(|_| folder.is_some()) {
             api.check_files(&mut report);
@@ -165,6 +168,7 @@ impl AgentConfig {
             initiators::report_to(&root, &mut report).into_iter().unzip();
         members.extend(takers(&root, &resources));
         let cluster = initiators::cluster(&root, &members, folder, &mut report);
+        let places = ServicePlaces::new(&root, metrics.as_ref(), api.as_ref(), journal.as_ref(), &report);
         let failed = report.has_errors();
         let findings = report.into_findings();
         if failed {
@@ -187,7 +191,15 @@ impl AgentConfig {
             sensors,
             brokers,
             warnings: findings,
+            places,
         })
+    }
+
+    /// Returns what would keep the agent from starting on this machine now, with its places in the file. What
+    /// its `running` process uses is no obstacle.
+    #[must_use]
+    pub fn obstacles(&self, running: Option<&RunningService>) -> Vec<Finding> {
+        self.places.obstacles(running)
     }
 
     /// Makes every resource a dry run: nothing is throttled, and the kernel is not touched.

@@ -34,6 +34,8 @@ pub struct ProposalRequest {
     pub watched: Duration,
     /// The Unix socket through which operators change settings. `None`: that of the packaged service.
     pub socket: Option<String>,
+    /// The port at which metrics and status are served on loopback.
+    pub port: u16,
 }
 
 /// A proposed configuration.

@@ -61,7 +61,7 @@ pub(super) fn propose(
         ));
     }
     let method = inventory.method();
-    let mut text = head(origin, &names);
+    let mut text = head(origin, &names, request.port);
     write_throttle(&mut text, inventory, kind, method);
     text.push_str(&sections);
     for storage in unmeasured {
@@ -76,7 +76,7 @@ pub(super) fn propose(
     Ok(ConfigurationProposal { text, resources: names, drop_in })
 }
 
-fn head(origin: &str, names: &[String]) -> String {
+fn head(origin: &str, names: &[String], port: u16) -> String {
     let first = &names[0];
     format!(
         "# {origin}\n\
@@ -86,7 +86,7 @@ fn head(origin: &str, names: &[String]) -> String {
          #   tidegate dry-run off {first}\n\
          # For good, remove `dry_run` here and reload. All keys: docs/reference/configuration.md\n\n\
          # The address that `tidegate status` and `tidegate top` ask, beside the service's socket.\n\
-         metrics = \"127.0.0.1:9809\"\n"
+         metrics = \"127.0.0.1:{port}\"\n"
     )
 }
 

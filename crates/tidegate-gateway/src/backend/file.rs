@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_g
 use rustix::io::ReadWriteFlags;
 use tidegate_nbd::{CheckedOperation, Errno};
 
-use crate::claim::VolumeFile;
+use crate::claim::{self, VolumeFile};
 use crate::config::ExportConfig;
 
 /// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
@@ -81,15 +81,20 @@ impl FileVolume {
             submit_without_waiting(&file)?;
         }
         let size = file.size()?;
-        let alignment = if direct { direct_alignment(&file, block_device)? } else { 1 };
-        if !size.is_multiple_of(u64::from(alignment)) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("its size, {size}, is not a multiple of the {alignment} bytes that direct I/O needs"),
-            ));
-        }
+        let alignment = alignment(&file, block_device, direct, size)?;
         let synchronous = !block_device && is_synchronous(&file);
         Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
+    }
+
+    /// Opens a file as an export would, without a claim.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn try_out(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<()> {
+        let file = claim::try_out(path, direct, export)?;
+        let block_device = file.metadata()?.file_type().is_block_device();
+        let size = claim::volume_size(&file)?;
+        alignment(&file, block_device, direct, size).map(drop)
     }
 
     /// The same volume past the page cache, whatever its file system can do.
@@ -184,6 +189,16 @@ fn reads_from_cache_alone(file: &File) -> bool {
 fn submit_without_waiting(file: &File) -> io::Result<()> {
     let flags = fcntl_getfl(file)?;
     Ok(fcntl_setfl(file, flags - OFlags::NONBLOCK)?)
+}
+
+/// Returns the alignment that a file of this size needs; past the page cache that is more than one byte.
+fn alignment(file: &File, block_device: bool, direct: bool, size: u64) -> io::Result<u32> {
+    let alignment = if direct { direct_alignment(file, block_device)? } else { 1 };
+    if size.is_multiple_of(u64::from(alignment)) {
+        return Ok(alignment);
+    }
+    let what = format!("its size, {size}, is not a multiple of the {alignment} bytes that direct I/O needs");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// The alignment of offsets, lengths and memory that direct I/O on this file needs.

@@ -19,12 +19,25 @@ const STACK: usize = 256 * 1024;
 /// # Errors
 /// Those of [`FileVolume::open`], or that the storage does not answer.
 pub(crate) fn open_file(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<FileVolume> {
+    let (path, export) = (path.to_owned(), export.clone());
+    within_patience(move || FileVolume::open(&path, direct, &export))
+}
+
+/// Tries out a file for an export, like [`open_file`].
+///
+/// # Errors
+/// Those of [`FileVolume::try_out`], or that the storage does not answer.
+pub(crate) fn try_out_file(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<()> {
+    let (path, export) = (path.to_owned(), export.clone());
+    within_patience(move || FileVolume::try_out(&path, direct, &export))
+}
+
+fn within_patience<T: Send + 'static>(
+    open: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     let (sender, opened) = sync_channel(1);
-    let body = {
-        let (path, export) = (path.to_owned(), export.clone());
-        // The caller may have given up; the file is closed then.
-        move || drop(sender.send(FileVolume::open(&path, direct, &export)))
-    };
+    // The caller may have given up; the file is closed then.
+    let body = move || drop(sender.send(open()));
     std::thread::Builder::new().name("tg-open".into()).stack_size(STACK).spawn(body)?;
     opened.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {
         RecvTimeoutError::Timeout => Err(io::Error::new(

@@ -28,21 +28,43 @@ pub(super) fn for_writing(file: &File) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).map(drop)
 }
 
+/// The bytes that a reader locks, by which QEMU's readers come along with it.
+const READERS: [i64; 3] = [USED + CONSISTENT_READ, DENIED + WRITE, DENIED + RESIZE];
+
 /// Locks a file against writers.
 ///
 /// # Errors
 /// As [`for_writing`].
 pub(super) fn for_reading(file: &File) -> io::Result<()> {
-    for byte in [USED + CONSISTENT_READ, DENIED + WRITE, DENIED + RESIZE] {
+    for byte in READERS {
         fcntl(file, libc::F_OFD_SETLK, libc::F_RDLCK, byte, 1)?;
     }
-    for byte in [DENIED + CONSISTENT_READ, USED + WRITE] {
-        let found = fcntl(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte, 1)?;
-        if i32::from(found.l_type) != libc::F_UNLCK {
-            return Err(io::ErrorKind::ResourceBusy.into());
-        }
+    without_writers(file)
+}
+
+/// Checks that no other program locks the bytes of QEMU's writers, or denies reading.
+fn without_writers(file: &File) -> io::Result<()> {
+    [DENIED + CONSISTENT_READ, USED + WRITE]
+        .into_iter()
+        .try_for_each(|byte| free(file, libc::F_WRLCK, byte, 1))
+}
+
+/// Checks that [`for_writing`] or [`for_reading`] could lock a file now. Nothing is locked.
+///
+/// # Errors
+/// As [`for_writing`].
+pub(super) fn try_out(file: &File, read_only: bool) -> io::Result<()> {
+    if !read_only {
+        return free(file, libc::F_WRLCK, 0, 0);
     }
-    Ok(())
+    READERS.into_iter().try_for_each(|byte| free(file, libc::F_RDLCK, byte, 1))?;
+    without_writers(file)
+}
+
+/// Checks that no other lock excludes a lock of this kind on `length` bytes from `start`.
+fn free(file: &File, kind: libc::c_int, start: i64, length: i64) -> io::Result<()> {
+    let found = fcntl(file, libc::F_OFD_GETLK, kind, start, length)?;
+    if i32::from(found.l_type) == libc::F_UNLCK { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
 /// Returns whether an error means that the file system has no locks.

@@ -31,7 +31,7 @@ use tidegate_units::ConsumerName;
 use tracing::warn;
 
 use crate::config::ExportConfig;
-pub(crate) use occupant::programs_with;
+pub(crate) use occupant::programs;
 
 /// The time in which a volume may become free: udev looks into a device for some milliseconds after a change.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -72,8 +72,8 @@ impl VolumeId {
 pub struct VolumeFacts {
     /// Its identity.
     pub id: VolumeId,
-    /// A regular file without a byte.
-    pub empty: bool,
+    /// The size of a regular file in bytes. `None`: a block device, whose size is a number of sectors.
+    pub file_size: Option<u64>,
     /// The use that another part of the system makes of it, such as "it is mounted at /srv".
     pub occupied: Option<String>,
     /// The image format that its first bytes are of, such as "qcow2". An export serves such bytes as they
@@ -96,7 +96,7 @@ impl VolumeFacts {
             .open(path)?;
         Ok(Self {
             id,
-            empty: metadata.is_file() && metadata.len() == 0,
+            file_size: metadata.is_file().then(|| metadata.len()),
             occupied: occupant::of(id, path),
             format: format::of(&file),
         })
@@ -118,8 +118,7 @@ impl VolumeFile {
     /// # Errors
     /// The system's answer.
     pub(crate) fn size(&self) -> io::Result<u64> {
-        // The position of the file means nothing: every operation brings its own.
-        (&self.file).seek(SeekFrom::End(0))
+        volume_size(&self.file)
     }
 
     /// Opens a volume for an export, and claims it unless the export shares it. With `direct` it goes past
@@ -186,6 +185,22 @@ fn other_export(id: VolumeId, owner: &ConsumerName, read_only: bool) -> Option<C
     others.next()
 }
 
+/// Returns the size in bytes that an open volume has now.
+pub(crate) fn volume_size(mut file: &File) -> io::Result<u64> {
+    // The position of the file means nothing: every operation brings its own.
+    file.seek(SeekFrom::End(0))
+}
+
+/// Opens a volume as an export would, if the export could have it now. Nothing is claimed.
+///
+/// # Errors
+/// As [`VolumeFile::open`].
+pub(crate) fn try_out(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<File> {
+    let id = VolumeId::of(&path.metadata()?)?;
+    let opening = VolumeOpening { path, id, read_only: export.read_only, direct };
+    if export.shared_volume { opening.open(OFlags::empty()) } else { opening.try_out() }
+}
+
 /// A volume to be opened.
 struct VolumeOpening<'a> {
     path: &'a Path,
@@ -216,6 +231,28 @@ impl VolumeOpening<'_> {
                 attempt => return attempt,
             }
         }
+    }
+
+    /// Opens a volume that could be claimed now, without a claim.
+    fn try_out(&self) -> io::Result<File> {
+        if let Some(occupied) = occupant::of(self.id, self.path) {
+            return Err(busy(&occupied));
+        }
+        let file = self.open(OFlags::empty())?;
+        let is_held = match self.id {
+            // Not for writing: udev looks into a device that a program has written to.
+            VolumeId::Device(_) => Self { read_only: true, direct: false, ..*self }
+                .open(OFlags::EXCL)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy),
+            VolumeId::File { .. } => occupant::is_flocked(&file.metadata()?, self.read_only),
+        };
+        match lock::try_out(&file, self.read_only) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            _ if is_held => {}
+            Err(error) if !lock::is_not_offered(&error) => return Err(error),
+            _ => return Ok(file),
+        }
+        Err(busy(&occupant::named("it is in use by another program", self.path)))
     }
 
     fn claim(&self) -> io::Result<File> {

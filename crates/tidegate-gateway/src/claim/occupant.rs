@@ -5,10 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::VolumeId;
+use tidegate_sockets::holders::{self, Holder};
 
-/// Programs that are named in a message at most.
-const NAMED: usize = 3;
+use super::VolumeId;
 
 /// The longest table of mounts that is read: some ten thousand mounts.
 const LONGEST_TABLE: u64 = 4 << 20;
@@ -24,12 +23,15 @@ pub(super) fn of(volume: VolumeId, path: &Path) -> Option<String> {
 /// Adds the programs that have a path open, as far as this process may see them.
 pub(super) fn named(what: &str, path: &Path) -> String {
     let Ok(path) = path.canonicalize() else { return what.to_owned() };
-    let programs = programs_with(&path);
-    if programs.is_empty() {
-        format!("{what} (`fuser -v {}`, as root, names it)", path.display())
-    } else {
-        format!("{what}: {}", programs.join(", "))
+    match programs(&holders::of_file(&path)) {
+        unknown if unknown.is_empty() => format!("{what} (`fuser -v {}`, as root, names it)", path.display()),
+        programs => format!("{what}: {programs}"),
     }
+}
+
+/// Returns programs in words, each with its process number.
+pub(crate) fn programs(holders: &[Holder]) -> String {
+    holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn of_device(number: u64) -> Option<String> {
@@ -112,23 +114,16 @@ fn of_file(path: &Path) -> Option<String> {
     loops.next()
 }
 
-/// The programs, other than this one, that have a file open, each with its process number.
-pub(crate) fn programs_with(path: &Path) -> Vec<String> {
-    let own = std::process::id().to_string();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let others = processes.filter(|process| {
-        let name = process.file_name();
-        let name = name.to_string_lossy();
-        name.bytes().all(|byte| byte.is_ascii_digit()) && *name != *own
-    });
-    let having = others.filter_map(|process| {
-        let mut descriptors = fs::read_dir(process.path().join("fd")).ok()?.flatten();
-        // Only the links are read: a file behind one of them may hang.
-        descriptors.any(|link| fs::read_link(link.path()).is_ok_and(|to| to == path)).then_some(())?;
-        let program = fs::read_to_string(process.path().join("comm")).ok()?;
-        Some(format!("{} (process {})", program.trim(), process.file_name().to_string_lossy()))
-    });
-    having.take(NAMED).collect()
+/// Returns true if a program has locked a file by flock(2) in a way that excludes this use.
+pub(super) fn is_flocked(file: &fs::Metadata, read_only: bool) -> bool {
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", file.ino());
+    // The fields are: a number, the kind, advisory or not, the access, the process, the file (proc(5)).
+    read_table("/proc/locks").unwrap_or_default().lines().any(|lock| {
+        let fields: Vec<_> = lock.split_ascii_whitespace().collect();
+        matches!(fields[..], [_, "FLOCK", _, access, _, locked, ..]
+            if locked == file && (access == "WRITE" || !read_only))
+    })
 }
 
 fn read_table(path: &str) -> io::Result<String> {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 use tidegate_nbd::ExportDescription;
+use tidegate_sockets::holders;
 use tidegate_ublk::{
     ControlDevice, ControlError, DeviceMark, DeviceNumber, NextStep, ObstructedDevice, PropertyMismatch,
     ServedDevice, can_serve, next_step,
@@ -141,6 +142,17 @@ impl ClaimedDevice {
         Ok(claimed)
     }
 
+    /// Returns what keeps an export from having a device now. Nothing is added or taken over.
+    fn try_out(export: &ConsumerName, number: DeviceNumber) -> Result<(), DeviceProblem> {
+        let mut control = ControlDevice::open()?;
+        let found = control.find(number)?;
+        match next_step(found.as_ref(), DeviceMark::of_export(export.as_str()), std::process::id() as i32) {
+            NextStep::Add | NextStep::TakeOver | NextStep::Replace => Ok(()),
+            NextStep::Wait => Err(ObstructedDevice::Served(found.map_or(0, |found| found.process)).into()),
+            NextStep::Refuse(obstructed) => Err(obstructed.into()),
+        }
+    }
+
     fn open(&mut self) -> Result<(), DeviceProblem> {
         let opened = ServedDevice::open(self.number);
         let failed = |source| DeviceProblem::Channel { path: self.number.channel_path(), source };
@@ -192,9 +204,9 @@ fn unused(number: DeviceNumber) -> Result<Option<OwnedFd>, String> {
     // The flag O_EXCL means for block devices that neither a mount nor another such opening has them.
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(&path, flags, Mode::empty()) {
-        Ok(file) => match claim::programs_with(Path::new(&path)).as_slice() {
+        Ok(file) => match holders::of_file(Path::new(&path)).as_slice() {
             [] => Ok(Some(file)),
-            programs => Err(programs.join(", ")),
+            users => Err(claim::programs(users)),
         },
         Err(rustix::io::Errno::NOENT) => Ok(None),
         Err(rustix::io::Errno::BUSY) => Err("a mount, LVM, md, or a target such as LIO".into()),
@@ -230,6 +242,15 @@ impl BoundDevice {
         }
         Ok(bound)
     }
+}
+
+/// Returns what keeps an export from having a device now.
+///
+/// # Errors
+/// The reason, if there is one.
+pub(crate) fn try_out(export: &ConsumerName, number: DeviceNumber) -> Result<(), DeviceError> {
+    let outcome = ClaimedDevice::try_out(export, number);
+    outcome.map_err(|problem| DeviceError { export: export.clone(), number, problem })
 }
 
 /// Deletes devices that a gateway has left behind and that no export is any more, in a thread: those whose

@@ -71,6 +71,15 @@ impl BoundDisk {
     }
 }
 
+/// Returns what keeps a socket of an export from being listened on now.
+///
+/// # Errors
+/// The reason, if there is one.
+pub(crate) fn try_out(export: &ConsumerName, socket: &DiskSocket) -> Result<(), DiskSocketError> {
+    let outcome = BoundEndpoint::try_out(&ListenEndpoint::Unix(socket.path.clone()));
+    outcome.map_err(|source| DiskSocketError { export: export.clone(), socket: socket.clone(), source })
+}
+
 /// The thread that accepts on a disk's socket.
 #[derive(Debug)]
 pub(crate) struct DiskListener {

@@ -39,6 +39,17 @@ fn is_no_failure(error: &io::Error) -> bool {
 
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// The reason for the end of a session whose client sends nothing more.
+const HUNG_UP: &str = "the client hung up";
+
+/// Returns true if the other end of a socket is closed in both directions.
+fn has_hung_up(socket: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    // It does not wait. If it fails it has found nothing, and the next answer shows the end.
+    let _ = poll(&mut fds, Some(&NO_WAIT));
+    !fds[0].revents().is_empty()
+}
+
 impl PoolWorker {
     pub(super) fn open(&mut self, new: NewSession, now: Instant) {
         let Some((export, entry)) = self.exports.iter_mut().find(|(_, export)| export.id == new.export)
@@ -79,16 +90,16 @@ impl PoolWorker {
                 self.receive(key, now);
             }
             (SessionPhase::Lingering(_), _) => self.close(key, "drained", now),
-            (SessionPhase::Ending, _) => {}
-            (SessionPhase::Suspending { .. }, Ok(count)) if count > 0 => self.try_to_suspend(key, now),
+            (SessionPhase::Ending(_), _) => {}
+            (SessionPhase::Suspending { .. }, Ok(0)) if has_hung_up(&session.socket) => {
+                self.close(key, HUNG_UP, now);
+            }
+            // The next process reads the end of a half-closed connection again.
+            (SessionPhase::Suspending { .. }, Ok(_)) => self.try_to_suspend(key, now),
             (SessionPhase::Suspending { .. }, Err(error)) if is_no_failure(&error) => {
                 self.try_to_suspend(key, now);
             }
-            (SessionPhase::Suspending { .. }, Ok(_)) => self.close(key, "the client hung up", now),
-            (SessionPhase::Open, Ok(0)) if session.input.is_within_request() => {
-                self.close(key, "the connection ended in the middle of a request", now);
-            }
-            (SessionPhase::Open, Ok(0)) => self.close(key, "the client hung up", now),
+            (SessionPhase::Open, Ok(0)) => self.end_input(key, now),
             (SessionPhase::Open, Ok(_)) => self.read_requests(key, now),
             (SessionPhase::Open, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {
                 self.receive(key, now);
@@ -97,6 +108,22 @@ impl PoolWorker {
                 self.close(key, &format!("cannot receive: {error}"), now);
             }
         }
+    }
+
+    /// The client sends nothing more. Its kernel does not tell an end of the client from one that closed only
+    /// its sending side, unless both share this machine: complete requests are answered, and where no process
+    /// takes the first answer, that ends the session.
+    fn end_input(&mut self, key: usize, now: Instant) {
+        let session = &mut self.sessions[key];
+        let reason = match session.input.is_within_request() {
+            true => "the connection ended in the middle of a request",
+            false => HUNG_UP,
+        };
+        if session.requests == 0 || has_hung_up(&session.socket) {
+            return self.close(key, reason, now);
+        }
+        session.phase = SessionPhase::Ending(reason);
+        self.abandon_payload(key);
     }
 
     /// Takes the requests that have arrived, then waits for more, unless a bound is reached.
@@ -129,7 +156,7 @@ impl PoolWorker {
                 }
                 ParsedStep::Broken(reason) => return self.close(key, &reason, now),
                 ParsedStep::Request { operation: CheckedOperation::Disconnect, .. } => {
-                    session.phase = SessionPhase::Ending;
+                    session.phase = SessionPhase::Ending("the client said goodbye");
                     return self.attend_to(key);
                 }
                 ParsedStep::Refused { request, errno } => {
@@ -225,7 +252,7 @@ impl PoolWorker {
     /// Ends waits that have no prospect: clients that hung up, and requests that waited too long for memory.
     pub(super) fn watch_stalled(&mut self, now: Instant) {
         for key in self.hung_up() {
-            self.close(key, "the client hung up", now);
+            self.close(key, HUNG_UP, now);
         }
         let overdue = now - MEMORY_PATIENCE;
         for index in 0..self.stalled.len() {
@@ -265,8 +292,7 @@ impl PoolWorker {
     fn hung_up(&self) -> Vec<usize> {
         let unwatched = |session: &ClientSession| match session.phase {
             SessionPhase::Open => session.stalled && session.receiving.is_none(),
-            // What came before the goodbye is answered, to a client that closed only its sending side.
-            SessionPhase::Ending => session.receiving.is_none(),
+            SessionPhase::Ending(_) => session.receiving.is_none(),
             SessionPhase::Suspending { .. } | SessionPhase::Lingering(_) | SessionPhase::Closed => false,
         };
         let sessions: Vec<(usize, &ClientSession)> =
@@ -274,13 +300,9 @@ impl PoolWorker {
         if sessions.is_empty() {
             return Vec::new();
         }
-        let mut fds: Vec<PollFd<'_>> = sessions
-            .iter()
-            .map(|(_, session)| match session.phase {
-                SessionPhase::Open => PollFd::new(&session.socket, PollFlags::RDHUP),
-                _ => PollFd::new(&session.socket, PollFlags::empty()),
-            })
-            .collect();
+        // A client that closed only its sending side still takes its answers.
+        let mut fds: Vec<PollFd<'_>> =
+            sessions.iter().map(|(_, session)| PollFd::new(&session.socket, PollFlags::empty())).collect();
         // It does not wait. If it fails it has found nothing, and is asked again in a moment.
         let _ = poll(&mut fds, Some(&NO_WAIT));
         let gone = sessions.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
@@ -331,7 +353,7 @@ impl PoolWorker {
                 continue;
             }
             match session.phase {
-                SessionPhase::Ending => self.close(key, "the client said goodbye", now),
+                SessionPhase::Ending(reason) => self.close(key, reason, now),
                 SessionPhase::Suspending { .. } => self.try_to_suspend(key, now),
                 SessionPhase::Open if self.drain.is_some() => self.linger(key, now),
                 SessionPhase::Open | SessionPhase::Lingering(_) | SessionPhase::Closed => {}

@@ -185,7 +185,7 @@ fn a_stream_out_of_step_is_cut() {
 }
 
 #[test]
-fn a_half_closed_socket_is_closed_and_its_queue_cancelled() {
+fn a_client_that_hangs_up_is_forgotten_and_its_queue_cancelled() {
     // Four requests per second: what is queued would take half a minute.
     let served = Served::start(|_| {
         let mut pool = emulated_pool(&["slow"], 64 * MIB, 4.0);
@@ -197,10 +197,34 @@ fn a_half_closed_socket_is_closed_and_its_queue_cancelled() {
         client.send(NbdCommand::Read, cookie, 0, 4096);
     }
     served.wait_until(|pool| pool.consumers[0].queued >= 90);
-    client.0.shutdown(Shutdown::Write).unwrap();
-    assert!(client.is_closed());
+    drop(client);
     // What is at the device is waited for, the rest is gone.
     let pool = served.wait_until(|pool| pool.sessions == 0 && pool.consumers[0].queued == 0);
+    assert_eq!((pool.bytes_in_use, pool.in_flight), (Bytes::ZERO, 0));
+}
+
+#[test]
+fn a_half_closed_client_gets_its_answers_and_then_the_end() {
+    let served = Served::start(|_| {
+        let mut pool = emulated_pool(&["a"], 64 * MIB, 500.0);
+        pool.depth = 1;
+        // Most requests are still in the socket when the end comes.
+        pool.limits.session_requests = 4;
+        vec![pool]
+    });
+    let mut client = Raw::open(&served.socket(), "a");
+    for cookie in 0..100 {
+        client.send(NbdCommand::Read, cookie, 0, 4096);
+    }
+    // The beginning of a payload that never becomes complete.
+    client.send(NbdCommand::Write, 100, 0, MIB as u32);
+    client.0.write_all(&[7; 4096]).unwrap();
+    client.0.shutdown(Shutdown::Write).unwrap();
+    let mut answered: Vec<u64> = (0..100).map(|_| client.data(4096).0).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (0..100).collect::<Vec<_>>());
+    assert!(client.is_closed());
+    let pool = served.wait_until(|pool| pool.sessions == 0);
     assert_eq!((pool.bytes_in_use, pool.in_flight), (Bytes::ZERO, 0));
 }
 

@@ -195,7 +195,21 @@ impl CgroupTree {
     /// The cgroups that have a name that people use, as far as they can be read.
     #[must_use]
     pub fn named(&self) -> Vec<NamedCgroup> {
-        names::named_cgroups(&self.root, &self.path)
+        names::find(&self.root, &self.path).named
+    }
+
+    /// The cgroups of pods and containers whose names no file tells, as paths below the root.
+    #[must_use]
+    pub fn unnamed(&self) -> Vec<String> {
+        names::find(&self.root, &self.path).unnamed
+    }
+
+    /// Every cgroup, as a path below the root, as far as directories can be read.
+    #[must_use]
+    pub fn paths(&self) -> BTreeSet<String> {
+        let (all, _) = self.all();
+        let below = |path: &PathBuf| Some(path.strip_prefix(&self.path).ok()?.to_str()?.to_owned());
+        all.iter().filter_map(below).collect()
     }
 
     /// Every cgroup below the root, as directories, as far as these can be read; and the first that cannot.

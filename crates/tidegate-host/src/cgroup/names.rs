@@ -5,7 +5,7 @@
 //! | name | path | file |
 //! |---|---|---|
 //! | `pod:NAMESPACE/NAME` | `…-podUID.slice`, `podUID` | the kubelet's `/var/log/pods/NAMESPACE_NAME_UID` |
-//! | `container:NAME` | `docker-ID.scope`, `docker/ID` | Docker's `…/containers/ID/config.v2.json` |
+//! | `container:NAME` | `docker-ID.scope`, `docker/ID` | Docker's `…/containers/ID/config.v2.json`, below its data root |
 //! | | `libpod-ID.scope` | Podman's `…/overlay-containers/containers.json` |
 //! | | `nerdctl-ID.scope` | nerdctl's `/var/lib/nerdctl/HASH/names/NAMESPACE/NAME` |
 //! | `libvirt:DOMAIN` | `machine-qemu\x2dN\x2dDOMAIN.scope` | none |
@@ -87,27 +87,45 @@ impl NamedCgroup {
     }
 }
 
+/// The cgroups of a hierarchy that have a name, or should have one.
+#[derive(Debug, Default)]
+pub(super) struct FoundNames {
+    pub(super) named: Vec<NamedCgroup>,
+    /// Paths of pods and containers whose names no file tells.
+    pub(super) unnamed: Vec<String>,
+}
+
 /// Finds the named cgroups of a hierarchy whose root is at `tree`. A file that cannot be read gives no name.
-pub(super) fn named_cgroups(root: &SystemRoot, tree: &Path) -> Vec<NamedCgroup> {
+pub(super) fn find(root: &SystemRoot, tree: &Path) -> FoundNames {
     let names = KnownNames::read(root);
-    let mut found = Vec::new();
+    let mut found = FoundNames::default();
     let (mut open, mut seen) = (vec![(PathBuf::new(), 0)], 0);
     while let Some((path, depth)) = open.pop() {
         for name in directories(&tree.join(&path)) {
             seen += 1;
             let inner = path.join(&name);
-            if let Some((kind, known)) = names.of(&name)
-                && let Some(text) = inner.to_str()
-            {
-                found.push(NamedCgroup { kind, name: known, path: text.to_owned() });
+            match (names.of(&name), inner.to_str()) {
+                (Some((kind, known)), Some(text)) => {
+                    found.named.push(NamedCgroup { kind, name: known, path: text.to_owned() });
+                }
+                (None, Some(text)) if lacks_name(&name, &path) => found.unnamed.push(text.to_owned()),
+                _ => {}
             }
             if depth < DEEPEST && seen < MOST_DIRECTORIES {
                 open.push((inner, depth + 1));
             }
         }
     }
-    found.sort();
+    found.named.sort();
+    found.unnamed.sort();
     found
+}
+
+/// Returns true for a directory of a pod or a container that should have a name. The containers of a pod have
+/// none by themselves.
+fn lacks_name(directory: &str, parent: &Path) -> bool {
+    let is_in_pod = || parent.iter().any(|name| name.to_str().is_some_and(|name| pod_uid(name).is_some()));
+    pod_uid(directory).is_some() || container_id(directory).is_some() && !is_in_pod()
 }
 
 fn directories(path: &Path) -> Vec<String> {
@@ -212,14 +230,48 @@ struct DockerContainer {
     name: String,
 }
 
-fn docker(root: &SystemRoot) -> BTreeMap<String, String> {
-    let folder = root.path("/var/lib/docker/containers");
-    let container = |id: String| {
-        let text = bounded(&folder.join(&id).join("config.v2.json"))?;
-        let container: DockerContainer = serde_json::from_str(&text).ok()?;
-        Some((id, container.name.trim_start_matches('/').to_owned()))
+/// The part of Docker's configuration that tells where its data is.
+#[derive(Deserialize)]
+struct DockerConfiguration {
+    #[serde(rename = "data-root")]
+    data_root: Option<PathBuf>,
+}
+
+/// The folders where Docker's data may be: the usual ones, those of its configurations, and in each of them
+/// those of its option `userns-remap`, named after the numbers of a user and a group.
+fn docker_roots(root: &SystemRoot) -> Vec<PathBuf> {
+    const USUAL: [&str; 2] = ["/var/lib/docker", "/var/snap/docker/common/var-lib-docker"];
+    const CONFIGURATIONS: [&str; 2] =
+        ["/etc/docker/daemon.json", "/var/snap/docker/current/config/daemon.json"];
+    let configured = CONFIGURATIONS.into_iter().filter_map(|path| {
+        let configuration: DockerConfiguration = serde_json::from_str(&bounded(&root.path(path))?).ok()?;
+        configuration.data_root.filter(|folder| folder.is_absolute())
+    });
+    let mut roots: Vec<_> =
+        USUAL.into_iter().map(PathBuf::from).chain(configured).map(|folder| root.path(folder)).collect();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_remapped = |folder: &String| {
+        folder.split_once('.').is_some_and(|(user, group)| is_number(user) && is_number(group))
     };
-    directories(&folder).into_iter().filter_map(container).collect()
+    let remapped = roots.iter().flat_map(|folder| {
+        directories(folder).into_iter().filter(is_remapped).map(move |inner| folder.join(inner))
+    });
+    let remapped: Vec<_> = remapped.collect();
+    roots.extend(remapped);
+    roots
+}
+
+fn docker(root: &SystemRoot) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for folder in docker_roots(root).into_iter().map(|folder| folder.join("containers")) {
+        let container = |id: String| {
+            let text = bounded(&folder.join(&id).join("config.v2.json"))?;
+            let known: DockerContainer = serde_json::from_str(&text).ok()?;
+            Some((id, known.name.trim_start_matches('/').to_owned()))
+        };
+        found.extend(directories(&folder).into_iter().filter_map(container));
+    }
+    found
 }
 
 /// A container as Podman's storage keeps it.
@@ -311,6 +363,36 @@ mod tests {
         let is_monitor =
             |(name, path): &(String, String)| name.starts_with("container:") && path.contains("conmon");
         assert!(!found.iter().any(is_monitor), "{found:#?}");
+    }
+
+    #[test]
+    fn dockers_data_is_found_where_its_configuration_has_it() {
+        let id = "a".repeat(64);
+        let tree = include_str!("../../tests/fixtures/cgroups-containers.tree");
+        assert!(tree.contains("var/lib/docker/containers/"));
+        let elsewhere = |folder: &str, more: &str| {
+            found(&(tree.replace("var/lib/docker/containers", &format!("{folder}/containers")) + more))
+        };
+        let path = format!("system.slice/docker-{id}.scope");
+        let configured = "etc/docker/daemon.json\n  {\"log-driver\": \"local\", \"data-root\": \"/srv/d\"}\n";
+        is_found(&elsewhere("srv/d", configured), "container:web", &path);
+        is_found(&elsewhere("srv/d/1000.1000", configured), "container:web", &path);
+        is_found(&elsewhere("var/snap/docker/common/var-lib-docker", ""), "container:web", &path);
+        is_found(&elsewhere("var/lib/docker/231072.231072", ""), "container:web", &path);
+        assert!(!elsewhere("srv/d", "").iter().any(|(name, _)| name == "container:web"));
+    }
+
+    #[test]
+    fn containers_without_a_name_are_told_apart_from_those_of_pods() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = include_str!("../../tests/fixtures/cgroups-containers.tree");
+        unpack(&tree.replace("var/lib/docker/containers", "srv/d/containers"), folder.path()).unwrap();
+        let tree = crate::cgroup::CgroupTree::find(&SystemRoot::at(folder.path())).unwrap();
+        let unnamed = tree.unnamed();
+        assert!(unnamed.contains(&format!("system.slice/docker-{}.scope", "a".repeat(64))), "{unnamed:#?}");
+        assert!(!unnamed.iter().any(|path| path.contains("libpod")), "{unnamed:#?}");
+        let pod = Path::new("kubepods/pod91f0c6f7-6f5e-4b0e-8f43-7f6b1d2c3e4f");
+        assert!(!lacks_name(&"a".repeat(64), pod) && lacks_name(&"a".repeat(64), Path::new("docker")));
     }
 
     #[test]

@@ -116,6 +116,15 @@ impl CgroupPattern {
         matches!(self.0, PatternForm::Name(..))
     }
 
+    /// Returns the kind of the name and the name, if it means cgroups by a name.
+    #[must_use]
+    pub fn by_name(&self) -> Option<(NameKind, &str)> {
+        match &self.0 {
+            PatternForm::Name(kind, name) => Some((*kind, name)),
+            PatternForm::Path(_) => None,
+        }
+    }
+
     /// Adds the cgroups among those with names that are meant, with their names.
     pub(super) fn select(&self, named: &[NamedCgroup], found: &mut BTreeMap<String, Option<String>>) {
         let PatternForm::Name(kind, pattern) = &self.0 else { return };

@@ -3,7 +3,7 @@
 //! The kernel counts what cgroups do to devices ([`cgroup`](crate::cgroup)), and not how long it takes. Only
 //! the device's own counters have latencies, of all cgroups together ([`DiskStats`](super::DiskStats)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -21,6 +21,8 @@ pub struct CgroupReader {
     cgroups: BTreeMap<ConsumerName, WatchedCgroup>,
     /// The names by which patterns mean some of them.
     names: BTreeMap<ConsumerName, String>,
+    /// Cgroups that are meant and passed over, because of their names, which the log has said.
+    nameless: BTreeSet<String>,
 }
 
 /// A cgroup that is meant.
@@ -78,7 +80,13 @@ impl CgroupReader {
     pub fn new(root: &SystemRoot, patterns: Vec<CgroupPattern>) -> Result<Self, ReadError> {
         let tree = CgroupTree::find(root)
             .map_err(|source| ReadError::Unreadable { path: root.path("/sys/fs/cgroup"), source })?;
-        let mut reader = Self { tree, patterns, cgroups: BTreeMap::new(), names: BTreeMap::new() };
+        let mut reader = Self {
+            tree,
+            patterns,
+            cgroups: BTreeMap::new(),
+            names: BTreeMap::new(),
+            nameless: BTreeSet::new(),
+        };
         reader.look()?;
         Ok(reader)
     }
@@ -100,11 +108,21 @@ impl CgroupReader {
     fn follow(&mut self, found: BTreeMap<String, Option<String>>) -> bool {
         self.names.clear();
         let mut known = std::mem::take(&mut self.cgroups);
+        let known_nameless = std::mem::take(&mut self.nameless);
         let before = known.len();
         let mut fresh = false;
         for (path, selected_as) in found {
             // A name that cannot be shown is no consumer's.
-            let Ok(name) = ConsumerName::new(&path) else { continue };
+            let name = match ConsumerName::new(&path) {
+                Ok(name) => name,
+                Err(error) => {
+                    if !known_nameless.contains(&path) {
+                        tracing::warn!("cgroup {}: passed over, {error}", path.escape_debug());
+                    }
+                    self.nameless.insert(path);
+                    continue;
+                }
+            };
             self.names.extend(selected_as.map(|selected_as| (name.clone(), selected_as)));
             let cgroup = known.remove(&name);
             fresh |= cgroup.is_none();

@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// The time that each of them has, when one before it has used up all the time.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
+/// The unit in which QEMU and the kernel count the size of a disk.
+const SECTOR: u64 = 512;
+
 /// Reports every path that cannot be used now, and what can be used and is probably not meant.
 pub(super) fn check(uses: &[PathUse], report: &mut FindingList<'_>) {
     let mut volumes = Vec::new();
@@ -87,8 +90,21 @@ struct Volume<'a> {
 fn judge(volumes: &[Volume<'_>], report: &mut FindingList<'_>) {
     for (at, volume) in volumes.iter().enumerate() {
         let (span, shown) = (&volume.file.span, volume.file.value.display());
-        if volume.facts.empty {
-            report.warning(span, format!("`{shown}` is empty"), "give it a size, with `truncate -s`");
+        match volume.facts.file_size {
+            Some(0) => {
+                report.warning(span, format!("`{shown}` is empty"), "give it a size, with `truncate -s`");
+            }
+            Some(size) if !size.is_multiple_of(SECTOR) => {
+                let (rest, whole) = (size % SECTOR, size.next_multiple_of(SECTOR));
+                report.warning(
+                    span,
+                    format!(
+                        "`{shown}` has {size} bytes: clients such as QEMU and the kernel miss the last {rest}"
+                    ),
+                    format!("give it a multiple of {SECTOR} bytes, with `truncate -s {whole}`"),
+                );
+            }
+            Some(_) | None => {}
         }
         if let Some(format) = volume.facts.format {
             report.warning(

@@ -8,7 +8,7 @@ use tidegate_config::{PlacedValue, Section, TextOrTable};
 use tidegate_gateway::{DeviceNumber, DiskSocket, SocketFile};
 
 use super::listen::{self, DiskAddress};
-use super::{PathUse, ReadContext, endpoints};
+use super::{PathUse, ReadContext, StartSubject, endpoints};
 
 pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::DISK.names;
 
@@ -68,7 +68,7 @@ fn socket(path: PathBuf, span: Range<usize>, file: SocketFile, context: &mut Rea
         context.report.error(&span, format!("`{}` is listened on already", path.display()));
     }
     let socket = DiskSocket { path: path.clone(), file };
-    context.disks.push((socket.to_string(), context.report.place(&span)));
+    context.places.push((StartSubject::Disk(socket.to_string()), context.report.place(&span)));
     context.touched.push(PathUse::Socket(PlacedValue { value: path, span }));
     socket
 }
@@ -87,10 +87,10 @@ fn device(
             context.report.error(&span, what);
         }
     }
-    let shown = number.to_string();
-    if context.disks.iter().any(|(other, _)| *other == shown) {
-        context.report.error(&span, format!("`{shown}` is a disk already"));
+    let subject = StartSubject::Disk(number.to_string());
+    if context.places.iter().any(|(other, _)| *other == subject) {
+        context.report.error(&span, format!("`{number}` is a disk already"));
     }
-    context.disks.push((shown, context.report.place(&span)));
+    context.places.push((subject, context.report.place(&span)));
     disks.devices.push(number);
 }

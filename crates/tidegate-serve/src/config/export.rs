@@ -8,7 +8,7 @@ use tidegate_gateway::{BackendConfig, ExportConfig, ExportName, ExportStore};
 use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, DailyValues, Iops, Latency, Shares};
 
-use super::{PathUse, ReadContext, allow, disks, upstream};
+use super::{PathUse, ReadContext, StartSubject, allow, disks, upstream};
 
 pub(super) const KEYS: &[&str] = tidegate_config::keys::pool::EXPORT.names;
 
@@ -106,6 +106,10 @@ fn store(
     if needed == "path" {
         let given = section.text("path", &mut context.report)?;
         let path = context.path(given.value, &given.span);
+        if let Some(name) = name {
+            let subject = StartSubject::Volume(name.clone());
+            context.places.push((subject, context.report.place(&given.span)));
+        }
         let file = PlacedValue { value: path.clone(), span: given.span };
         context.touched.push(PathUse::Export { file, read_only, shared });
         return Some(ExportStore::Path(path));

@@ -21,14 +21,16 @@ mod scope;
 mod upstream;
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, DeviceError, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig, PoolConfig,
-    ServerFiles, StartError, TlsError, TlsUse,
+    BackendConfig, DeviceError, DeviceProblem, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig,
+    ListenEndpoint, ObstructedDevice, PoolConfig, ServerFiles, StartError, TlsError, TlsUse, obstacles,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -41,9 +43,12 @@ use crate::admission::PoolContracts;
 pub use tidegate_config::{Finding, Severity};
 use tidegate_config::{FindingList, FindingPlace, PlacedValue, Section};
 use tidegate_service::TcpAddresses;
-use tidegate_service::api::ApiSettings;
+use tidegate_service::api::{ApiSettings, PlacedApi};
 pub use tidegate_service::config::ConfigError;
 use tidegate_service::config::{JournalSettings, MetricsAddress, read_bounded, warn_of_open_metrics};
+use tidegate_service::obstacles::{ServicePlaces, is_used_by, why_not_tcp, why_not_unix};
+use tidegate_service::operator_socket::RunningService;
+use tidegate_sockets::holders;
 
 const ROOT_KEYS: &[&str] = tidegate_config::keys::serve::SERVE.names;
 
@@ -69,8 +74,10 @@ pub struct ServeConfig {
     pub contracts: Vec<PoolContracts>,
     /// The hosts that share pools' resources with this one; `None`: there are none.
     pub cluster: Option<ClusterPlan>,
-    /// The addresses of disks, and their places in the file.
-    disk_places: Vec<(String, FindingPlace)>,
+    /// The places in the file of what the gateway's start may fail at.
+    places: Vec<(StartSubject, FindingPlace)>,
+    /// The places of the addresses and the journal that every service has.
+    service_places: ServicePlaces,
     /// Settings that are allowed and probably not meant.
     pub warnings: Vec<Finding>,
 }
@@ -86,21 +93,63 @@ impl ServeConfig {
         read(&path.display().to_string(), &text, folder(path), Touch::Files)
     }
 
-    /// Returns the place in the file of what kept a gateway from starting, where that is known: the address
-    /// of a disk that cannot be listened on.
+    /// Returns what kept a gateway from starting with its place in the file, where that is known.
     #[must_use]
     pub fn finding(&self, error: &StartError) -> Option<Finding> {
-        let (address, problem) = match error {
-            StartError::Disk(DiskSocketError { socket, source, .. }) => {
-                (socket.to_string(), source.to_string())
+        self.obstacle(error, None)
+    }
+
+    /// Returns what would keep the service from starting on this machine now, with its places in the file.
+    /// What its `running` process uses is no obstacle.
+    #[must_use]
+    pub fn obstacles(&self, running: Option<&RunningService>) -> Vec<Finding> {
+        let of_gateway = obstacles(&self.gateway);
+        let of_gateway = of_gateway.iter().filter_map(|error| self.obstacle(error, running));
+        of_gateway.chain(self.service_places.obstacles(running)).collect()
+    }
+
+    fn obstacle(&self, error: &StartError, running: Option<&RunningService>) -> Option<Finding> {
+        let address = |address: &dyn Display, why: &str| format!("cannot listen on `{address}`: {why}");
+        let (subject, message) = match error {
+            StartError::Listen { endpoint, source } => {
+                let why = match endpoint {
+                    ListenEndpoint::Tcp(tcp) if is_in_use(source) => why_not_tcp(*tcp, running)?,
+                    ListenEndpoint::Tcp(_) => source.to_string(),
+                    ListenEndpoint::Unix(path) => why_not_unix(path, running)?,
+                };
+                (StartSubject::Listen(endpoint.clone()), address(endpoint, &why))
+            }
+            StartError::Disk(DiskSocketError { socket, .. }) => {
+                let why = why_not_unix(&socket.path, running)?;
+                (StartSubject::Disk(socket.to_string()), address(socket, &why))
             }
             StartError::Ublk(DeviceError { number, problem, .. }) => {
-                (number.to_string(), problem.to_string())
+                let server = match problem {
+                    DeviceProblem::Obstructed(ObstructedDevice::Served(process)) => Some(*process),
+                    _ => None,
+                };
+                let is_own = |running: &RunningService| {
+                    server.is_some_and(|server| {
+                        running.process.is_none_or(|own| i64::from(own) == i64::from(server))
+                    })
+                };
+                if running.is_some_and(is_own) {
+                    return None;
+                }
+                (StartSubject::Disk(number.to_string()), address(number, &problem.to_string()))
+            }
+            StartError::Open { export, path, source } => {
+                let is_busy = source.kind() == io::ErrorKind::ResourceBusy;
+                let users = || path.canonicalize().map(|path| holders::of_file(&path)).unwrap_or_default();
+                if is_busy && running.is_some() && is_used_by(running, &users()) {
+                    return None;
+                }
+                (StartSubject::Volume(export.clone()), error.to_string())
             }
             _ => return None,
         };
-        let (_, place) = self.disk_places.iter().find(|(disk, _)| *disk == address)?;
-        Some(place.error(format!("cannot listen on `{address}`: {problem}")))
+        let (_, place) = self.places.iter().find(|(known, _)| *known == subject)?;
+        Some(place.error(message))
     }
 
     /// Reads a configuration text without looking at the files it names. `name` is what findings call it;
@@ -128,12 +177,26 @@ struct ReadContext<'a> {
     report: FindingList<'a>,
     folder: &'a Path,
     touched: Vec<PathUse>,
-    /// The addresses of disks, and their places.
-    disks: Vec<(String, FindingPlace)>,
+    /// The places of what the gateway's start may fail at.
+    places: Vec<(StartSubject, FindingPlace)>,
     /// The places of rules that want certificates of clients.
     certificate_rules: Vec<Range<usize>>,
     /// True if the files that it names are read.
     reads: bool,
+}
+
+/// Something at which the start of a gateway may fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum StartSubject {
+    Listen(ListenEndpoint),
+    /// The address of an export's disk.
+    Disk(String),
+    /// The volume of an export.
+    Volume(ConsumerName),
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
 }
 
 /// A path that the configuration names, and what for.
@@ -175,7 +238,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         report: FindingList::new(name, text),
         folder,
         touched: Vec::new(),
-        disks: Vec::new(),
+        places: Vec::new(),
         certificate_rules: Vec::new(),
         reads: touch == Touch::Files,
     };
@@ -195,8 +258,8 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     for given in listen.iter().filter_map(endpoints::tcp).chain(metrics.iter().map(MetricsAddress::placed)) {
         addresses.add(&given, &mut context.report);
     }
-    for given in api.iter().flat_map(|api| &api.addresses) {
-        addresses.add(given, &mut context.report);
+    for given in api.iter().flat_map(PlacedApi::tcp) {
+        addresses.add(&given, &mut context.report);
     }
     let admit_token = admit_token(&root, &mut context);
     if let (Some(metrics), true) = (&metrics, admit_token.is_some())
@@ -229,7 +292,13 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
             context.report.error(span, error.to_string());
         }
     }
-    let disk_places = std::mem::take(&mut context.disks);
+    let mut places = std::mem::take(&mut context.places);
+    let place = |given: &PlacedValue<ListenConfig>| {
+        (StartSubject::Listen(given.value.endpoint.clone()), context.report.place(&given.span))
+    };
+    places.extend(listen.iter().map(place));
+    let service_places =
+        ServicePlaces::new(&root, metrics.as_ref(), api.as_ref(), journal.as_ref(), &context.report);
     let failed = context.report.has_errors();
     let findings = context.report.into_findings();
     if failed {
@@ -248,7 +317,8 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
         drain_deadline: drain_deadline.map_or(DEFAULT_DRAIN_DEADLINE, |given| given.value.to_duration()),
         contracts,
         cluster: cluster.map(|given| given.value),
-        disk_places,
+        places,
+        service_places,
         warnings: findings,
     })
 }

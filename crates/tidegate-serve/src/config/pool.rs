@@ -7,7 +7,7 @@ use tidegate_control::{LawConfig, LoopConfig, SharesOf, SignalStatistic, WindowC
 use tidegate_device::Device;
 use tidegate_gateway::{BackendConfig, ExportStore, LawScope, MAX_PAYLOAD, PoolConfig, PoolLimits};
 use tidegate_sched::Discipline;
-use tidegate_units::{Bytes, Latency, ResourceName};
+use tidegate_units::{Bytes, ConsumerName, Latency, ResourceName};
 
 use super::contracts;
 use super::named_export::{KeyPlaces, NamedExport};
@@ -59,15 +59,17 @@ pub(super) fn read(
     let mut law =
         resource.as_ref().and_then(|resource| law::read(section, resource, laws, &mut context.report));
     statistic(section, law.as_mut(), shared, &mut context.report);
-    let exports = exports(section, backend.as_ref(), context);
+    let ReadExports { exports, unread } = exports(section, backend.as_ref(), context);
     scope::check(section, scope, law.as_ref(), &exports, &mut context.report);
-    if law.is_some() && !exports.is_empty() && exports.iter().all(|export| export.config.protected) {
+    let is_complete = unread.is_empty() && !exports.is_empty();
+    if law.is_some() && is_complete && exports.iter().all(|export| export.config.protected) {
         context.report.warning(
             section.span(),
             format!("the law of {} has no consumer to throttle", section.what()),
             "every export is protected",
         );
     }
+    warn_of_lawless_protection(section, law.as_ref(), &exports, &mut context.report);
     if !shared && scope == LawScope::Pool && law.as_ref().is_some_and(divides_requests) {
         let place = section.key_span("window").unwrap_or_else(|| section.span().clone());
         context.report.warning(
@@ -92,9 +94,9 @@ pub(super) fn read(
     let release = release::read(section, &mut context.report);
     if let Some(law) = &law {
         // Of a workload that is not here it is not known whether another host has it.
-        let exists = |name: &_| match exports.iter().find(|export| export.config.name == *name) {
+        let exists = |name: &ConsumerName| match exports.iter().find(|export| export.config.name == *name) {
             Some(export) => !export.config.protected,
-            None => shared,
+            None => shared || unread.contains(&name.as_str()),
         };
         law::check_bands(
             section,
@@ -181,13 +183,42 @@ fn statistic(
     }
 }
 
-fn exports(
+/// Reports protection where nothing is ever throttled for it.
+fn warn_of_lawless_protection(
     section: &Section<'_>,
+    law: Option<&LoopConfig>,
+    exports: &[NamedExport],
+    report: &mut FindingList<'_>,
+) {
+    // Without a law for another reason than that none is wanted, the mistake was reported.
+    let wants_none = section.value("law").is_none_or(|law| law.get_ref().as_str() == Some("none"));
+    if law.is_some() || !wants_none || section.has("target") {
+        return;
+    }
+    if let Some(export) = exports.iter().find(|export| export.config.protected) {
+        report.warning(
+            &export.name.span,
+            format!("`protected` promises nothing: {} has no law, and throttles no export", section.what()),
+            "add the latency that its reads are to have to the pool, such as `target = \"15ms\"`",
+        );
+    }
+}
+
+/// The exports of a pool.
+#[derive(Default)]
+struct ReadExports<'a> {
+    exports: Vec<NamedExport>,
+    /// The names of exports with a mistake, which was reported.
+    unread: Vec<&'a str>,
+}
+
+fn exports<'a>(
+    section: &Section<'a>,
     backend: Option<&BackendConfig>,
     context: &mut ReadContext<'_>,
-) -> Vec<NamedExport> {
+) -> ReadExports<'a> {
     let Some(tables) = section.named_tables("export", export::KEYS, &mut context.report) else {
-        return Vec::new();
+        return ReadExports::default();
     };
     if tables.is_empty() {
         context.report.error_with_help(
@@ -196,14 +227,17 @@ fn exports(
             "add a table `[pool.NAME.export.EXPORT]`",
         );
     }
-    tables
-        .into_iter()
-        .filter_map(|(name, table)| {
-            let (config, contracts) = export::read(&name, &table, backend, context)?;
-            let places = KeyPlaces::of(&table);
-            Some(NamedExport { config, name: PlacedValue { value: (), span: name.span }, places, contracts })
-        })
-        .collect()
+    let mut read = ReadExports::default();
+    for (name, table) in tables {
+        match export::read(&name, &table, backend, context) {
+            Some((config, contracts)) => {
+                let (name, places) = (PlacedValue { value: (), span: name.span }, KeyPlaces::of(&table));
+                read.exports.push(NamedExport { config, name, places, contracts });
+            }
+            None => read.unread.push(name.value),
+        }
+    }
+    read
 }
 
 /// Exports lie one after the other on an emulated device.

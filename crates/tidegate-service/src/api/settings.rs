@@ -57,12 +57,20 @@ pub enum CredentialsError {
 pub struct PlacedApi {
     /// The settings.
     pub settings: ApiSettings,
-    /// Its addresses with ports.
-    pub addresses: Vec<PlacedValue<SocketAddr>>,
+    /// Its addresses.
+    pub listen: Vec<PlacedValue<ListenAddress>>,
     span: Range<usize>,
 }
 
 impl PlacedApi {
+    /// Returns its addresses with ports.
+    pub fn tcp(&self) -> impl Iterator<Item = PlacedValue<SocketAddr>> {
+        self.listen.iter().filter_map(|given| match given.value {
+            ListenAddress::Tcp(value) => Some(PlacedValue { value, span: given.span.clone() }),
+            ListenAddress::Unix(_) => None,
+        })
+    }
+
     /// Reports files that cannot be used.
     pub fn check_files(&self, report: &mut FindingList<'_>) {
         if let Err(error) = self.settings.credentials() {
@@ -130,20 +138,15 @@ impl ApiSettings {
                 "leave it out, or add an address to `listen`",
             );
         }
-        let address = |given: &PlacedValue<ListenAddress>| match given.value {
-            ListenAddress::Tcp(value) => Some(PlacedValue { value, span: given.span.clone() }),
-            ListenAddress::Unix(_) => None,
-        };
-        let addresses = listen.iter().filter_map(address).collect();
         let settings = Self {
-            listen: listen.into_iter().map(|given| given.value).collect(),
+            listen: listen.iter().map(|given| given.value.clone()).collect(),
             tls: tls.flatten(),
             readers,
             operators,
             operator_names,
             names: names(&table, "names", report),
         };
-        Some(PlacedApi { settings, addresses, span: table.span().clone() })
+        Some(PlacedApi { settings, listen, span: table.span().clone() })
     }
 
     /// Reads the files, which is what a reload does again.

@@ -1,9 +1,13 @@
 //! The real binary: what it prints where, and its exit status.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::service::{Service, tidegate_beside};
 use tidegate_testing::{Lack, skip};
 
 fn tidegate(arguments: &[&str], folder: &Path) -> Output {
@@ -218,7 +222,7 @@ fn check_did_not_warn_of_settings_that_do_nothing_or_show_all() {
             [
                 "warning: any host that reaches 0.0.0.0:9809 ",
                 everywhere,
-                "warning: no storage keeps a target of 1ns: the law throttles as far as it may\n",
+                "warning: no storage keeps a `target` of 1ns: the law throttles as far as it may\n",
                 "warning: `shares` has no effect\n",
             ],
         ),
@@ -227,7 +231,7 @@ fn check_did_not_warn_of_settings_that_do_nothing_or_show_all() {
             [
                 "warning: any host that reaches [::]:9809 ",
                 everywhere,
-                "warning: no storage keeps a target of 9.00µs",
+                "warning: no storage keeps a `target` of 9.00µs",
                 "9.00µs: the law throttles as far as it may\n",
             ],
         ),
@@ -240,9 +244,84 @@ fn check_did_not_warn_of_settings_that_do_nothing_or_show_all() {
         }
     }
     let folder =
-        folder_with(&GOOD.replacen('\n', "\nmetrics = '[::1]:9809'\n", 1).replace("'15ms'", "'10us'"));
+        folder_with(&GOOD.replacen('\n', "\nmetrics = '127.0.0.1:0'\n", 1).replace("'15ms'", "'20us'"));
     let output = tidegate(&["check", "-c", "t.toml"], folder.path());
     assert_eq!((status(&output), text(&output.stderr)), (0, ""), "no warning without a reason");
+}
+
+#[test]
+fn check_finds_what_serve_would_refuse_with_the_same_status() {
+    let folder = folder_with("");
+    fs::write(folder.path().join("odd.raw"), [0u8; 1_000_003]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let _socket = UnixListener::bind(folder.path().join("used.sock")).unwrap();
+    let locked = fs::File::open(folder.path().join("backup.raw")).unwrap();
+    locked.lock().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let direct = GOOD.replace("kind = 'file'", "kind = 'file', direct = true");
+    let disk = "path = 'disk.raw'\nlisten = ['vhost-user:used.sock']";
+    // With `backup.raw` free, but for the case that is about it.
+    let good = |text: &str| text.replace("backup.raw", "odd.raw");
+    for (configuration, place, said) in [
+        (
+            good(&GOOD.replace("unix:nbd.sock", &format!("tcp:127.0.0.1:{port}"))),
+            "t.toml:2:",
+            "listens there",
+        ),
+        (
+            good(&GOOD.replacen('\n', &format!("\nmetrics = '0.0.0.0:{port}'\n"), 1)),
+            "t.toml:2:",
+            "listens there",
+        ),
+        (good(&GOOD.replace("nbd.sock", "used.sock")), "t.toml:2:", "listens there"),
+        (good(&GOOD.replace("path = 'disk.raw'", disk)), "t.toml:9:", "listens there"),
+        (direct.replace("backup.raw", "odd.raw"), "t.toml:11:", "1000003, is not a multiple of the"),
+        (GOOD.to_owned(), "t.toml:11:", "is in use by another program"),
+        (good(&GOOD.replacen('\n', "\njournal = { folder = 'file' }\n", 1)), "t.toml:2:", "it is no folder"),
+    ] {
+        fs::write(folder.path().join("t.toml"), &configuration).unwrap();
+        let output = tidegate(&["check", "-c", "t.toml"], folder.path());
+        let errors = text(&output.stderr);
+        assert_eq!(status(&output), 1, "{configuration}{errors}");
+        let finding = errors.lines().find(|line| line.starts_with(place) && line.contains(said));
+        assert!(finding.is_some(), "{said}: {errors}");
+        assert!(errors.ends_with("the service does not start here now; obstacles: 1\n"), "{errors}");
+        let served = tidegate(&["serve", "-c", "t.toml"], folder.path());
+        assert_eq!(status(&served), 1, "{}", text(&served.stderr));
+    }
+    let left: BTreeSet<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 6, "nothing was made: {left:?}");
+}
+
+#[test]
+fn what_the_running_service_uses_is_not_in_its_way() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let service = Service::start(
+        "serve",
+        &format!(
+            "listen = ['unix:nbd.sock', 'tcp:127.0.0.1:{port}']\nmetrics = '127.0.0.1:0'\n\
+             journal = {{ folder = 'journal' }}\n[pool.p]\nbackend = {{ kind = 'file' }}\n\
+             export.a = {{ path = 'disk.raw', listen = ['vhost-user:disk.sock'] }}\n"
+        ),
+    );
+    let folder = service.path("");
+    let config = service.path("tidegate.toml");
+    let check = |config: &Path| tidegate_beside(&folder, &["check", "-c", config.to_str().unwrap()]);
+    let output = check(&config);
+    assert_eq!((status(&output), text(&output.stderr)), (0, ""), "its own");
+    // Another configuration cannot have any of it.
+    let other = service.path("other.toml");
+    fs::copy(&config, &other).unwrap();
+    let output = check(&other);
+    assert_eq!(status(&output), 1);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("`tcp:127.0.0.1:{port}`: tidegate (process {})", service.pid())),
+        "{said}"
+    );
+    assert!(said.ends_with("obstacles: 5\n"), "{said}");
 }
 
 #[test]

@@ -85,7 +85,11 @@ fn an_agent_of_a_proposal_throttles() {
     assert!(verdict.ends_with("all on a dry run, so that nothing is throttled"), "{checked}");
 
     let name = text.split_once("[resource.").unwrap().1.split_once(']').unwrap().0.to_owned();
-    let agent = Service::start("agent", &text.replace("127.0.0.1:9809", "127.0.0.1:0"));
+    // Beside a gateway, whose port is 9809 in all examples.
+    let (before, after) = text.split_once("127.0.0.1:98").unwrap();
+    let (port, after) = after.split_at(2);
+    assert!((10..30).contains(&port.parse().unwrap()), "{text}");
+    let agent = Service::start("agent", &format!("{before}127.0.0.1:0{after}"));
     let guardians = || agent.metric("tidegate_agent_guardian_starts_total");
     assert_eq!(guardians(), Some(0.0), "the kernel is not touched");
     let url = format!("unix:{}", agent.path("agent.sock").display());

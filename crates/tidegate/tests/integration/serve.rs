@@ -1,11 +1,15 @@
 //! `tidegate serve` as a service: the real binary, real clients, real signals.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::service::{LoadClient, Service};
+use tidegate_nbd::transmission::NbdCommand;
+use tidegate_testing::nbd::request;
 use tidegate_testing::until;
 
 fn run(program: &str, arguments: &[&str]) -> String {
@@ -54,6 +58,29 @@ fn a_file_is_served_measured_and_drained() {
     let (status, log) = service.terminate();
     assert!(status.success(), "{log}");
     assert!(log.contains("drained") && !Path::new(&socket).exists(), "{log}");
+}
+
+#[test]
+fn a_client_that_closes_its_sending_side_gets_its_answers_over_nbd_and_http() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("listen = ['unix:nbd.sock', 'tcp:127.0.0.1:{port}']");
+    let service = Service::start("serve", &FILES.replace("listen = ['unix:nbd.sock']", &listen));
+    let half_closed = |address: &str, asked: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(asked).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    };
+    // The oldest handshake: flags without zeroes behind the answer, the export's name; then ten reads.
+    let option = [&3u32.to_be_bytes()[..], b"IHAVEOPT", &1u32.to_be_bytes(), &4u32.to_be_bytes(), b"disk"];
+    let reads = (0..10).flat_map(|cookie| request(NbdCommand::Read, cookie, 0, 4096));
+    let answer = half_closed(&format!("127.0.0.1:{port}"), &[option.concat(), reads.collect()].concat());
+    assert_eq!(answer.len(), 18 + 10 + 10 * (16 + 4096));
+    let page = half_closed(&service.address(), b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.contains("\"disk\""), "{page}");
 }
 
 #[test]
@@ -493,7 +520,7 @@ fn startup_said_addresses_twice_and_ports_that_were_not_its_own() {
         "pool p: files, depth 32; law auto: ",
         "disk.raw, protected",
         "any host that reaches 0.0.0.0:0 can read the metrics",
-        "no storage keeps a target of 1ns",
+        "no storage keeps a `target` of 1ns",
         "`shares` has no effect",
         "the law of pool `p` has no consumer to throttle",
     ];

@@ -31,8 +31,10 @@ pub(super) struct ClientConnection {
     pub(super) front: u64,
     /// The time when it was opened, or a flush failed.
     pub(super) told: Ordinal,
-    /// It has said goodbye, and asks for nothing more.
+    /// It asks for nothing more.
     pub(super) leaving: bool,
+    /// It leaves by closing its sending side, after the rest is sent.
+    closes_sending: bool,
     parser: ReplyParser,
     outgoing: VecDeque<u8>,
     pub(super) pending: BTreeMap<u64, PendingRequest>,
@@ -101,6 +103,7 @@ impl ClientConnection {
             front,
             told: opened,
             leaving: false,
+            closes_sending: false,
             outgoing: VecDeque::new(),
             pending: BTreeMap::new(),
             next_cookie: 1,
@@ -116,6 +119,11 @@ impl ClientConnection {
         self.outgoing.extend(payload);
         self.pending.insert(cookie, PendingRequest { work, issued, offset: offset as u64, failed: None });
         cookie
+    }
+
+    /// Closes the sending side once everything is sent. Answers may still come.
+    pub(super) fn close_sending(&mut self) {
+        (self.leaving, self.closes_sending) = (true, true);
     }
 
     /// Says that nothing more will come.
@@ -137,6 +145,10 @@ impl ClientConnection {
         // An error shows when it receives.
         let sent = send(&self.socket, &bytes[..count], flags).unwrap_or(0);
         self.outgoing.drain(..sent);
+        if self.closes_sending && self.outgoing.is_empty() {
+            // Fails only when the other side has hung up already.
+            let _ = shutdown(&self.socket, Shutdown::Write);
+        }
     }
 
     /// Receives at most so many bytes, and takes them apart.

@@ -71,7 +71,8 @@ impl Scenario {
             Some(document) => {
                 let what = "the scenario".to_owned();
                 let root = Section::new(&document, 0..0, what, ROOT_KEYS, &mut report);
-                let mut context = ScenarioContext { report, files, places: Places::default() };
+                let mut context =
+                    ScenarioContext { report, files, places: Places::default(), duration: None };
                 let scenario = scenario(&root, &mut context);
                 report = context.report;
                 scenario
@@ -92,6 +93,19 @@ struct ScenarioContext<'a, 'f> {
     report: FindingList<'a>,
     files: ScenarioFiles<'f>,
     places: Places,
+    /// The duration of the simulation; `None`: it is wrong, which was reported.
+    duration: Option<Duration>,
+}
+
+impl ScenarioContext<'_, '_> {
+    /// Reports something that begins when the simulation is over.
+    fn warn_of_late(&mut self, what: &str, begin: Instant, span: &Range<usize>, help: &str) {
+        if let Some(duration) = self.duration.filter(|duration| begin >= Instant::ZERO + *duration) {
+            let (begin, end) = (begin.latency_since(Instant::ZERO), Latency::from(duration));
+            let message = format!("{what} begins at {begin}, and the simulation ends at {end}");
+            self.report.warning(span, message, help);
+        }
+    }
 }
 
 /// Places in the text of the things that an error can be about.
@@ -128,14 +142,15 @@ fn scenario(root: &Section<'_>, context: &mut ScenarioContext<'_, '_>) -> Option
     if !root.has("duration") {
         root.missing("duration", "\"200s\"", report);
     }
-    let duration = duration.map_or(Duration::from_secs(1), |given| given.value.to_duration());
+    context.duration = duration.map(|given| given.value.to_duration());
+    let duration = context.duration.unwrap_or(Duration::from_secs(1));
     let mut scenario = Scenario::new(name.map_or("", |given| given.value), duration);
     if let Some(description) = root.text("description", report) {
         description.value.clone_into(&mut scenario.description);
     }
     if let Some(warmup) = root.parsed::<Latency>("warmup", report) {
         scenario.warmup = warmup.value.to_duration();
-        if scenario.warmup >= scenario.duration {
+        if context.duration.is_some_and(|duration| scenario.warmup >= duration) {
             report.error(&warmup.span, "`warmup` must be shorter than `duration`");
         }
     }

@@ -7,7 +7,7 @@ use tidegate_sched::{BeyondLimit, ConsumerLimit};
 use tidegate_units::{ByteRate, Bytes, ConsumerName, HostName, Instant, Iops, Latency, ResourceName, Shares};
 
 use super::host::{HostTemplates, referred};
-use super::workload::WorkloadTemplates as Workloads;
+use super::workload::{LATE_LOAD, WorkloadTemplates as Workloads};
 use super::{ScenarioContext, ScenarioSpan, ThingRoom, array, copies};
 use crate::engine::MOST_VMS;
 use crate::scenario::{DiskPlace, GoalChange, Scenario, VirtualDisk, VirtualMachine};
@@ -47,6 +47,9 @@ pub(super) fn read(
         let goal = goal::read(&table, &mut context.report);
         let goal_changes = goal_changes(&table, &mut context.report);
         let on = table.one_or_more::<ScenarioSpan>("on", &mut context.report);
+        for span in on.iter().flatten() {
+            context.warn_of_late("this run", span.value.from, &span.span, LATE_LOAD);
+        }
         for (number, copy) in names.iter().enumerate() {
             let consumer = match ConsumerName::new(copy) {
                 Ok(consumer) => consumer,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_config::{FindingList, PlacedValue, Section};
-use tidegate_units::{Bytes, Iops, Latency};
+use tidegate_units::{Bytes, Instant, Iops, Latency};
 
 use super::template::{STEP_KEYS, WorkloadTemplate, size};
 use super::{ScenarioContext, ScenarioSpan, profile, trace};
@@ -25,6 +25,12 @@ const KINDS: &[(&str, &[&str])] = &[
     ("trace", &["speed", "repeat"]),
     ("profile", &["threads", "think", "think_time"]),
 ];
+
+/// What to do about load that begins after the end.
+pub(super) const LATE_LOAD: &str = "write a longer `duration`, or an earlier time";
+
+/// What to do about a trace that begins after the end.
+const LATE_TRACE: &str = "its times must count from its beginning: subtract the first from all of them";
 
 /// Default limit of an open loop's operations under way: a client with patience.
 const DEFAULT_LIMIT: u32 = 10_000;
@@ -55,9 +61,15 @@ fn workload(
 ) -> Option<Vec<WorkloadTemplate>> {
     let kind = kind(table, &mut context.report)?;
     let during = table.one_or_more::<ScenarioSpan>("during", &mut context.report);
+    for span in during.iter().flatten() {
+        context.warn_of_late("this load", span.value.from, &span.span, LATE_LOAD);
+    }
     let during =
         during.map_or(vec![ScenarioSpan::ALWAYS], |spans| spans.into_iter().map(|span| span.value).collect());
     let cycle = cycle(table, &mut context.report);
+    if let (Some(cycle), Some(span)) = (cycle, table.key_span("cycle")) {
+        context.warn_of_late("this load", Instant::ZERO + cycle.delay, &span, LATE_LOAD);
+    }
     let report = &mut context.report;
     let mut templates = match kind {
         "profile" => {
@@ -192,11 +204,14 @@ fn trace(table: &Section<'_>, context: &mut ScenarioContext<'_, '_>) -> Option<O
         Err(error) => Err(error),
     };
     match records {
-        Ok(records) => Some(OperationArrivals::Trace {
-            records: records.into(),
-            speed: speed.map_or(1.0, |speed| speed.value),
-            repeat,
-        }),
+        Ok(records) => {
+            let speed = speed.map_or(1.0, |speed| speed.value);
+            if let Some(first) = records.first().filter(|_| speed > 0.0) {
+                let begin = Instant::ZERO + first.at.latency_since(Instant::ZERO).scale(1.0 / speed);
+                context.warn_of_late("the trace", begin, &file.span, LATE_TRACE);
+            }
+            Some(OperationArrivals::Trace { records: records.into(), speed, repeat })
+        }
         Err(error) => {
             context.report.error(&file.span, error);
             None

@@ -53,8 +53,11 @@ impl SimulatedWorld {
         let leaves = self.faulty && !leaving && self.dice.hits(2);
         let most = if self.dice.hits(200) { self.dice.between(1, 200) as usize } else { SOCKET / 2 };
         if let Some(session) = &mut self.clients[client].session {
-            if leaves {
-                session.say_goodbye();
+            // Clients differ in their way to leave.
+            match client % 2 {
+                _ if !leaves => {}
+                0 => session.say_goodbye(),
+                _ => session.close_sending(),
             }
             session.send(most);
             if self.quota > 0 && self.faulty && self.dice.hits(10) {

@@ -1,0 +1,168 @@
+//! The programs that have a file or a socket open, as far as this process may see them. Only links and tables
+//! of the kernel are read: a file behind a link may hang.
+
+use std::fmt;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Programs that are found at most.
+const MOST_HOLDERS: usize = 3;
+
+/// The state of a socket that is listened on, in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// The flags of a socket that is listened on (`__SO_ACCEPTCON`), in `/proc/net/unix`.
+const ACCEPTS: &[u8] = b"00010000";
+
+/// A program that has something open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The number of its process.
+    pub process: u32,
+    /// Its name, as the kernel knows it.
+    pub program: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.program, self.process)
+    }
+}
+
+/// Returns programs, other than this one, that have a file open; `path` is absolute and without links.
+#[must_use]
+pub fn of_file(path: &Path) -> Vec<Holder> {
+    having(&[path.to_owned()])
+}
+
+/// Returns programs, other than this one, that listen on the port of a TCP address, and so keep others from
+/// listening on the address.
+#[must_use]
+pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
+    let sockets: Vec<_> = tables.iter().flat_map(|table| listening(table, address)).collect();
+    having(&sockets)
+}
+
+/// Returns programs, other than this one, that listen on a Unix socket; `path` is absolute.
+#[must_use]
+pub fn of_unix(path: &Path) -> Vec<Holder> {
+    having(&listening_unix(path))
+}
+
+/// Returns the sockets that are listened on at an absolute path, as links to them are called.
+pub(crate) fn listening_unix(path: &Path) -> Vec<PathBuf> {
+    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    listening_in(&table, path.as_os_str().as_bytes())
+}
+
+/// The fourth field of a line has the flags, the seventh the inode, and the rest of it is the path
+/// (proc_net(5)).
+fn listening_in(table: &[u8], path: &[u8]) -> Vec<PathBuf> {
+    let sockets = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        let is_listening = fields.nth(3)? == ACCEPTS;
+        let inode = std::str::from_utf8(fields.nth(2)?).ok()?;
+        let is_there = line.strip_suffix(path).is_some_and(|before| before.ends_with(b" "));
+        (is_listening && is_there).then(|| PathBuf::from(format!("socket:[{inode}]")))
+    });
+    sockets.collect()
+}
+
+fn having(targets: &[PathBuf]) -> Vec<Holder> {
+    if targets.is_empty() {
+        return Vec::new();
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let having = numbers.filter(|process| *process != std::process::id()).filter_map(|process| {
+        let mut descriptors = fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+        let is_target = |link: fs::DirEntry| fs::read_link(link.path()).is_ok_and(|to| targets.contains(&to));
+        descriptors.any(is_target).then_some(())?;
+        let program = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+        Some(Holder { process, program: program.trim().to_owned() })
+    });
+    having.take(MOST_HOLDERS).collect()
+}
+
+/// Returns the sockets of a table that are listened on at the port of an address, as links to them are
+/// called. The second field of a line is the local address, the fourth the state, the tenth the inode
+/// (proc_net_tcp.rst).
+fn listening(table: &str, address: SocketAddr) -> Vec<PathBuf> {
+    let sockets = table.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let local = local_address(fields.next()?)?;
+        let is_listening = fields.nth(1)? == LISTEN;
+        let excludes = local.port() == address.port()
+            && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified());
+        let inode = fields.nth(5)?;
+        (is_listening && excludes).then(|| PathBuf::from(format!("socket:[{inode}]")))
+    });
+    sockets.collect()
+}
+
+/// Reads an address in hexadecimal words of 32 bits, each in the byte order of this machine.
+fn local_address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let ip: IpAddr = match ip.len() {
+        8 => Ipv4Addr::from(word(0)?).into(),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_program_that_listens_on_a_port_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = std::os::fd::OwnedFd::from(listener);
+        let mut program = Command::new("sleep").arg("60").stdin(Stdio::from(socket)).spawn().unwrap();
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+        let found = [of_tcp(address), of_tcp(any)];
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let sleep = Holder { process: program.id(), program: "sleep".to_owned() };
+        assert_eq!(found, [vec![sleep.clone()], vec![sleep]]);
+        assert_eq!(of_tcp(address), []);
+    }
+
+    #[test]
+    fn a_unix_socket_that_is_listened_on_is_found_by_its_path() {
+        let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
+            ffff: 00000002 00000000 00010000 0001 01 15021 /run/a b.sock\n\
+            ffff: 00000003 00000000 00000000 0001 03 15022 /run/c.sock\n";
+        assert_eq!(listening_in(table, b"/run/a b.sock"), [PathBuf::from("socket:[15021]")]);
+        for none in [&b"/run/c.sock"[..], b"b.sock/", b"un/a b.sock"] {
+            assert!(listening_in(table, none).is_empty());
+        }
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn addresses_are_read_as_the_kernel_writes_them() {
+        for (text, address) in [
+            ("0100007F:2A39", "127.0.0.1:10809"),
+            ("00000000000000000000000000000000:0050", "[::]:80"),
+            ("0000000000000000FFFF00000100007F:0050", "127.0.0.1:80"),
+        ] {
+            assert_eq!(local_address(text), Some(address.parse().unwrap()), "{text}");
+        }
+        assert_eq!(local_address("0100007F"), None);
+    }
+}
