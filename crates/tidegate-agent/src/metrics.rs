@@ -39,7 +39,7 @@ pub enum AgentMetric {
     HttpRefused,
     /// Messages that the log lacks.
     Log,
-    /// 1 while the machine's counters can be read.
+    /// 1 while the machine's counters can be read, and count.
     Sees,
     /// 0 while the throttle does not release the consumers that it is told to release.
     Acts,
@@ -181,9 +181,13 @@ impl AgentMetric {
             Self::Reloads => return MetricSpec::reloads(),
             Self::HttpRefused => return MetricSpec::http_refused(),
             Self::Log => return MetricSpec::log(),
-            Self::Sees => {
-                ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
-            }
+            Self::Sees => (
+                "tidegate_agent_sees",
+                None,
+                Gauge,
+                NONE,
+                "1 while the machine's counters can be read, and count",
+            ),
             Self::Acts => (
                 "tidegate_agent_acts",
                 None,
@@ -465,6 +469,9 @@ pub struct ResourceStatus {
     pub signal_origin: SignalOrigin,
     /// The names by which the configuration selects eligible cgroups, if those are not their paths.
     pub names: BTreeMap<ConsumerName, String>,
+    /// Devices of it whose requests the kernel does not count, each with the remedy: nothing is known of the
+    /// resource while there are any.
+    pub uncounted: Vec<String>,
 }
 
 impl ResourceStatus {
@@ -491,6 +498,7 @@ impl ResourceStatus {
             source: None,
             signal_origin: SignalOrigin::Measured,
             names: BTreeMap::new(),
+            uncounted: Vec::new(),
         }
     }
 
@@ -565,7 +573,10 @@ impl AgentExposition {
             }
             AgentMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
             AgentMetric::Log => log_samples(self.log, &mut samples),
-            AgentMetric::Sees => samples.add(&[], flag(self.sees)),
+            AgentMetric::Sees => {
+                let counts = self.resources.iter().all(|resource| resource.uncounted.is_empty());
+                samples.add(&[], flag(self.sees && counts));
+            }
             AgentMetric::Acts => {
                 if let Some(acts) = self.acts {
                     samples.add(&[], flag(acts));

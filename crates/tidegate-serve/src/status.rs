@@ -206,6 +206,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
     ResourceStatus {
         name: pool.name.to_string(),
         present: pool.awaited.is_empty() || !pool.consumers.is_empty(),
+        uncounted: Vec::new(),
         throttle_fails: false,
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
         promise: None,

@@ -274,6 +274,7 @@ mod tests {
         let resource = |name: &str| ResourceStatus {
             name: name.to_owned(),
             present: true,
+            uncounted: Vec::new(),
             throttle_fails: false,
             law: None,
             promise: None,

@@ -112,6 +112,7 @@ mod tests {
         ResourceStatus {
             name: name.to_owned(),
             present: true,
+            uncounted: Vec::new(),
             throttle_fails: false,
             law: None,
             promise: None,

@@ -60,6 +60,9 @@ pub(crate) fn stands(resource: &ResourceStatus, sees: bool) -> String {
     if !resource.present {
         return "unknown: its storage is not here".to_owned();
     }
+    if !resource.uncounted.is_empty() {
+        return format!("unknown, throttles nothing: {}", resource.uncounted.join("; "));
+    }
     let Some(law) = &resource.law else { return "no law, shares and limits only".to_owned() };
     let Some(decided) = &resource.decided else { return "unknown: nothing was decided yet".to_owned() };
     if is_old(decided, law) {
@@ -351,6 +354,7 @@ mod tests {
         ResourceStatus {
             name: "array".to_owned(),
             present: true,
+            uncounted: Vec::new(),
             throttle_fails: false,
             law: Some(LawStatus {
                 kind: LawKind::SelfTuning,
