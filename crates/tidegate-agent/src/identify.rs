@@ -11,6 +11,7 @@ use tidegate_control::{
     SignalState,
 };
 use tidegate_host::SystemRoot;
+use tidegate_host::sense::UncountedDevice;
 use tidegate_host::throttle::ThrottleMethod;
 use tidegate_units::{Instant, Latency, ResourceName};
 
@@ -60,6 +61,9 @@ pub enum IdentifyError {
             says what there is"
     )]
     NotHere(ResourceName),
+    /// Reads of the storage could not be seen.
+    #[error("{0}: {1}")]
+    Uncounted(ResourceName, UncountedDevice),
     /// The experiment found nothing.
     #[error(transparent)]
     Relay(#[from] RelayError),
@@ -97,6 +101,9 @@ pub fn identify(
     let mut trial = Trial::new(SystemRoot::default(), &config, limit)?;
     if trial.regulator.status().iter().any(|resource| !resource.present) {
         return Err(IdentifyError::NotHere(name));
+    }
+    if let Some(device) = trial.regulator.uncounted_storage().into_iter().next() {
+        return Err(IdentifyError::Uncounted(name, device));
     }
     let mut throttle = GuardedThrottle::start(&config, guardian)?;
     let begin = Clock::now();

@@ -46,6 +46,7 @@ use std::time::{Duration, Instant as Clock};
 use thiserror::Error;
 use tidegate_cluster::{ClusterHandle, ClusterPlan, CredentialError, JoinError};
 use tidegate_host::SystemRoot;
+use tidegate_host::sense::UncountedDevice;
 use tidegate_host::sense::latency::REMEDY;
 use tidegate_host::sense::session::{TargetKind, TargetReading};
 use tidegate_host::throttle::ThrottleMethod;
@@ -260,6 +261,7 @@ pub fn run(path: &Path, dry_run: bool, guardian: &GuardianCommand) -> Result<(),
         beyond: BTreeSet::new(),
         doubts: BTreeSet::new(),
         unaccounted: BTreeSet::new(),
+        uncounted: BTreeSet::new(),
         is_short_of_threads: false,
         unheld: BTreeSet::new(),
         begin,
@@ -342,6 +344,8 @@ struct Agent {
     doubts: BTreeSet<String>,
     /// Cgroups of which it was said that the kernel does not limit them.
     unaccounted: BTreeSet<(ResourceName, ConsumerName)>,
+    /// Devices, by resource, of which it was logged that the kernel does not count their requests.
+    uncounted: BTreeSet<(ResourceName, UncountedDevice)>,
     /// True if it was said that the NFS server is short of threads.
     is_short_of_threads: bool,
     /// Resources whose members should be throttled but are not, because the throttle failed.
@@ -484,8 +488,10 @@ impl Agent {
     /// Judges the promises, and adds what was done to the rollups.
     fn judge(&mut self, now: Instant) {
         let wall = WallTime::now();
+        let is_unseen = |name: &ResourceName| self.uncounted.iter().any(|(unseen, _)| unseen == name);
         self.promises.note(now, self.regulator.regulated(), |resource, promise, judgement| {
-            if let Some(recorder) = &mut self.rollups {
+            let is_seen = !is_unseen(&resource.law().resource);
+            if let Some(recorder) = self.rollups.as_mut().filter(|_| is_seen) {
                 let time = LookTime { at: now, wall };
                 rollups::note_reads(&mut recorder.fold, time, resource, promise, judgement);
             }
@@ -528,7 +534,20 @@ impl Agent {
             );
         }
         self.unaccounted = unaccounted;
+        self.see_uncounted();
         self.see_threads();
+    }
+
+    /// Logs once that the kernel does not count the requests of a device, and that it does again.
+    fn see_uncounted(&mut self) {
+        let uncounted = self.regulator.uncounted();
+        for (resource, device) in uncounted.difference(&self.uncounted) {
+            tracing::warn!("{resource}: unknown, and nothing is throttled: {device}");
+        }
+        for (resource, device) in self.uncounted.difference(&uncounted) {
+            tracing::info!("{resource}: {} is counted, or out of use, from now", device.name());
+        }
+        self.uncounted = uncounted;
     }
 
     /// Logs once that the NFS server is short of threads, and that it is no longer.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 use tidegate_host::sense::capture::CaptureError;
-use tidegate_host::sense::{DiskDelta, TargetSession, TargetSessions};
+use tidegate_host::sense::{DiskDelta, TargetSession, TargetSessions, UncountedDevice};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_units::{ConsumerName, Instant};
 
@@ -112,6 +112,20 @@ impl LoadWatch {
     /// Returns the load of any device since the sample before; `None` if that is not known.
     pub(super) fn did(&self, number: DeviceNumber) -> Option<DiskDelta> {
         self.machine()?.did(number)
+    }
+
+    /// Returns a device, with the reason, if the kernel does not count its requests now.
+    pub(super) fn uncounted(&self, number: DeviceNumber) -> Option<UncountedDevice> {
+        self.machine()?.uncounted(number)
+    }
+
+    /// Returns the devices of a storage whose requests the kernel does not count now, whether or not consumers load
+    /// them.
+    pub(super) fn uncounted_of(&self, storage: &ResourceStorage) -> Vec<UncountedDevice> {
+        match (self, storage) {
+            (Self::Machine(machine), ResourceStorage::Machine(storage)) => machine.uncounted_of(storage),
+            _ => Vec::new(),
+        }
     }
 
     /// The addresses from which a consumer uses a device, by its place: packets to its other addresses are of

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tidegate_cluster::ClusterHandle;
 use tidegate_control::{Decision, SignalStatistic};
-use tidegate_host::sense::TargetSessions;
 use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::sense::session::TargetKind;
+use tidegate_host::sense::{TargetSessions, UncountedDevice};
 use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest};
 use tidegate_host::{ReadError, SystemRoot};
 use tidegate_journal::ThrottleReading;
@@ -327,6 +327,24 @@ impl MachineRegulator {
             resource.unaccounted().map(move |cgroup| (name.clone(), cgroup.clone())).collect::<Vec<_>>()
         };
         self.cgroups.iter().flat_map(of).collect()
+    }
+
+    /// Devices whose requests the kernel does not count, by resource. Nothing is known of these resources.
+    pub(super) fn uncounted(&self) -> BTreeSet<(ResourceName, UncountedDevice)> {
+        let of_sessions = self.resources.iter().flat_map(|resource| {
+            resource.uncounted().iter().map(|device| (resource.name().clone(), device.clone()))
+        });
+        let of_cgroups = self.cgroups.iter().filter_map(|resource| {
+            Some((resource.config().law.resource.clone(), resource.uncounted()?.clone()))
+        });
+        of_sessions.chain(of_cgroups).collect()
+    }
+
+    /// Returns the devices of all resources of sessions whose requests the kernel does not count now, whether or not
+    /// consumers load them.
+    pub(super) fn uncounted_storage(&self) -> Vec<UncountedDevice> {
+        let storages = self.resources.iter().map(|resource| &resource.config().storage);
+        storages.flat_map(|storage| self.watch.uncounted_of(storage)).collect()
     }
 
     /// Returns the state of the resources.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_control::{BulkConfigError, BulkDetector, Decision, LoopConfigError};
 use tidegate_host::DeviceNumber;
+use tidegate_host::sense::UncountedDevice;
 use tidegate_host::sense::latency::LatencyBuckets;
 use tidegate_host::throttle::{ThrottleInForce, ThrottleMethod, ThrottleRequest, WriteLimit};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
@@ -56,6 +57,9 @@ pub(super) struct SessionResource {
     seeking: SeekAllowance,
     /// The consumers that are not eligible, each with its load since then.
     protected: BTreeMap<ConsumerName, StorageLoad>,
+    /// Devices of it whose requests the kernel did not count at the last rescan: nothing is known while there
+    /// are any.
+    uncounted: Vec<UncountedDevice>,
 }
 
 /// A device of a resource.
@@ -87,6 +91,7 @@ impl SessionResource {
             limited: BTreeMap::new(),
             seeking: SeekAllowance::default(),
             protected: BTreeMap::new(),
+            uncounted: Vec::new(),
         }
         .with_reports())
     }
@@ -183,6 +188,10 @@ impl SessionResource {
         if self.stale || sample.looked.is_some() {
             self.rescan(sample, watch, seeks_members);
         }
+        if !self.uncounted.is_empty() {
+            self.regulated.lose_sight();
+            return None;
+        }
         self.take(sample.elapsed, watch);
         let since = self.regulated.pass(sample.elapsed)?;
         // Counters do not tell whose reads wait, unless a device has one consumer.
@@ -219,6 +228,8 @@ impl SessionResource {
     /// Finds the writers and readers, if they were counted anew, and the eligible ones of its consumers.
     fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch, seeks_members: bool) {
         let places = watch.devices_of(&self.config.storage);
+        let numbers = places.iter().filter_map(|place| watch.device(*place).number());
+        self.uncounted = numbers.filter_map(|number| watch.uncounted(number)).collect();
         if let Some(elapsed) = sample.looked {
             let is_throttled = self.regulated.delay() > Latency::ZERO;
             let moved = places.iter().flat_map(|place| watch.device(*place).moved());
@@ -443,8 +454,14 @@ impl SessionResource {
             source: self.source.as_ref().map(LatencySource::reading),
             signal_origin: self.origin(),
             protected: self.protected.clone(),
+            uncounted: self.uncounted.iter().map(ToString::to_string).collect(),
             ..status
         }
+    }
+
+    /// Returns the devices of it whose requests the kernel does not count.
+    pub(super) fn uncounted(&self) -> &[UncountedDevice] {
+        &self.uncounted
     }
 
     /// Returns the origin of the latency that the law steers by.

@@ -51,6 +51,10 @@ pub(crate) fn note_consumers(
             name.as_str() == resource.name.as_str() || resource.members.contains_key(name)
         };
         fold.retain(&resource.name, is_there);
+        if !resource.uncounted.is_empty() {
+            fold.lose_sight(&resource.name);
+            continue;
+        }
         for (name, load) in &resource.members {
             let did = total(&load.reads, &load.writes);
             let total = ConsumerTotal { client: (did.count, Latency::ZERO), sum: Latency::ZERO, ..did };

@@ -33,9 +33,12 @@ pub(crate) struct OfAgent<'a> {
 /// A load that is counted: that of a resource, or of one of its consumers.
 pub(crate) type LoadKey = (ResourceName, Option<ConsumerName>);
 
-/// The counters of an agent's resources, and of their consumers.
+/// The counters of an agent's resources, and of their consumers. Resources that are not known now are left
+/// out.
 pub(crate) fn totals(resources: &[metrics::ResourceStatus]) -> BTreeMap<LoadKey, ConsumerTotal> {
-    let of_each = resources.iter().flat_map(|resource| {
+    // Counters that stand still are no load of zero.
+    let seen = resources.iter().filter(|resource| resource.uncounted.is_empty());
+    let of_each = seen.flat_map(|resource| {
         let whole = ((resource.name.clone(), None), total(&resource.reads, &resource.writes));
         let members = resource.members.iter().chain(&resource.protected).map(|(name, load)| {
             ((resource.name.clone(), Some(name.clone())), total(&load.reads, &load.writes))
@@ -72,9 +75,13 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         None => delay.is_some(),
     };
     // Of a device that several consumers load, the kernel does not say whose requests took how long.
+    let recent = |consumer: Option<&ConsumerName>, reads: &OperationTotals, writes: &OperationTotals| {
+        let key = (resource.name.clone(), consumer.cloned());
+        let is_known = resource.uncounted.is_empty();
+        agent.recent.since(agent.now, &key, total(reads, writes)).filter(|_| is_known)
+    };
     let did = |name: &ConsumerName, load: &StorageLoad| {
-        let key = (resource.name.clone(), Some(name.clone()));
-        let did = agent.recent.since(agent.now, &key, total(&load.reads, &load.writes))?;
+        let did = recent(Some(name), &load.reads, &load.writes)?;
         Some(LoadFigures { response_time_seconds: None, ..did })
     };
     let one = |(name, load): (&ConsumerName, &StorageLoad)| {
@@ -108,15 +115,12 @@ fn of_resource(agent: &OfAgent<'_>, resource: &metrics::ResourceStatus) -> Resou
         name: resource.name.to_string(),
         present: resource.present,
         errors: None,
+        uncounted: resource.uncounted.clone(),
         throttle_fails: fails,
         law,
         promise,
         decided: resource.decision.as_ref().map(|decision| decided(decision, agent.now)),
-        recent: agent.recent.since(
-            agent.now,
-            &(resource.name.clone(), None),
-            total(&resource.reads, &resource.writes),
-        ),
+        recent: recent(None, &resource.reads, &resource.writes),
         promises: promise.into_iter().collect(),
         consumers: consumers.take(MOST_CONSUMERS).collect(),
         consumers_left_out: all.saturating_sub(MOST_CONSUMERS),
@@ -199,6 +203,7 @@ mod tests {
             reporters: Vec::new(),
             source: None,
             signal_origin: SignalOrigin::Reports,
+            uncounted: Vec::new(),
             names: BTreeMap::from([(ConsumerName::new("iqn.00000").unwrap(), "pod:shop/db".to_owned())]),
         }
     }
@@ -261,6 +266,15 @@ mod tests {
         let one = &told.consumers[2];
         assert_eq!((one.held, one.delay_seconds), (Some(false), None));
         assert_eq!(one.recent.map(|did| did.iops), Some(3.0));
+    }
+
+    #[test]
+    fn counters_that_stand_still_are_no_load_of_zero() {
+        let why = "the kernel does not count the requests of sdb".to_owned();
+        let unseen = metrics::ResourceStatus { uncounted: vec![why.clone()], ..resource(1) };
+        assert!(totals(std::slice::from_ref(&unseen)).is_empty());
+        let told = said(metrics::ResourceStatus { decision: None, ..unseen }, false);
+        assert_eq!((told.recent, told.consumers[0].recent, told.uncounted), (None, None, vec![why]));
     }
 
     #[test]

@@ -106,6 +106,9 @@ pub struct ResourceFinding {
     pub meaningless: Vec<String>,
     /// The reason why its cgroups cannot be seen.
     pub blind: Option<String>,
+    /// Its devices whose requests the kernel does not count, each with the remedy.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub uncounted: BTreeSet<String>,
     /// The reasons why no consumer of it can be throttled here, with what would help. Empty on a dry run, and
     /// where that could not be tried.
     pub cannot_be_held: Vec<String>,
@@ -314,7 +317,7 @@ impl MachineSurvey {
             let count = self.reports.len();
             return match absent {
                 0 => format!("works here; reports: {count}"),
-                absent => format!("reports: {count}, without a device here: {absent}"),
+                absent => format!("reports: {count}, of which impossible here: {absent}; see `lacks` above"),
             };
         }
         if self.resources.is_empty() {
@@ -333,7 +336,17 @@ impl MachineSurvey {
             true => String::new(),
             false => format!("; not here yet: {}", absent.join(", ")),
         };
-        format!("works here; resources: {count}, consumers now: {consumers}{absent}{dry}")
+        let unseen: Vec<_> = self
+            .resources
+            .iter()
+            .filter(|one| !one.uncounted.is_empty())
+            .map(|one| one.resource.as_str())
+            .collect();
+        let works = match unseen.is_empty() {
+            true => "works here".to_owned(),
+            false => format!("cannot see {}: see `cannot be seen` above", unseen.join(", ")),
+        };
+        format!("{works}; resources: {count}, consumers now: {consumers}{absent}{dry}")
     }
 
     fn verdict_of_machine(&self) -> String {
@@ -518,6 +531,7 @@ fn resource_finding(
         unaccounted: BTreeSet::new(),
         meaningless,
         blind: None,
+        uncounted: watch.uncounted_of(&config.storage).iter().map(ToString::to_string).collect(),
         cannot_be_held: Vec::new(),
         bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
@@ -567,6 +581,11 @@ fn cgroup_finding(
         unaccounted,
         meaningless,
         blind,
+        uncounted: device
+            .and_then(|device| watch.uncounted(device))
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         cannot_be_held: Vec::new(),
         bands: config.law.bands.as_ref().map(BandEntitlements::of).unwrap_or_default(),
     }
@@ -631,6 +650,9 @@ impl fmt::Display for MachineSurvey {
             if let Some(why) = blind {
                 writeln!(f, "resource {name}: its cgroups cannot be seen: {why}")?;
                 continue;
+            }
+            for why in &resource.uncounted {
+                writeln!(f, "resource {name}: cannot be seen: {why}")?;
             }
             writeln!(f, "resource {name}: {} consumers", consumers.len())?;
             for consumer in consumers {
@@ -717,6 +739,7 @@ sys/fs/cgroup/loop -> loop
             unaccounted: BTreeSet::new(),
             meaningless: Vec::new(),
             blind: None,
+            uncounted: BTreeSet::new(),
             cannot_be_held: Vec::new(),
             bands: Vec::new(),
         };
@@ -728,6 +751,24 @@ sys/fs/cgroup/loop -> loop
         let all =
             "works here; resources: 1, consumers now: 1; all on a dry run, so that nothing is throttled";
         assert_eq!(verdict(vec![resource("vg0", true, true)]), all);
+    }
+
+    #[test]
+    fn a_device_whose_counters_stand_still_does_not_work_here() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(&format!("{TREE}sys/block/sda/mq/\nsys/block/sda/queue/iostats\n  0\n"), tree.path()).unwrap();
+        let root = SystemRoot::at(tree.path());
+        let watch =
+            LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), ToldSessions::default()).unwrap()));
+        let told =
+            "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['db']\n";
+        let config = AgentConfig::parse("agent.toml", told).unwrap();
+        let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
+        let survey = MachineSurvey { resources, ..nothing() };
+        let why = "resource disk: cannot be seen: the kernel does not count the requests of sda; run `echo 1 > \
+            /sys/block/sda/queue/iostats`\n";
+        assert!(survey.to_string().starts_with(why), "{survey}");
+        assert!(survey.verdict().starts_with("cannot see disk: "), "{}", survey.verdict());
     }
 
     #[test]

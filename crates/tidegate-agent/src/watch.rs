@@ -6,14 +6,13 @@
 //! what its sessions did meanwhile. Its load until the next rescan is divided by the same measure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::Duration;
 
 use tidegate_control::OperationTotals;
 use tidegate_host::sense::session::{ServedPortals, SessionCounters, SessionReader, TargetKind};
 use tidegate_host::sense::{
-    DeviceActivity, DeviceGroup, DiskDelta, DiskStats, TargetSession, TargetSessions, VolumeTree,
-    diskstats::CompletedRequests,
+    DeviceActivity, DeviceGroup, DiskDelta, DiskStats, TargetSession, TargetSessions, UncountedDevice,
+    VolumeTree, diskstats::CompletedRequests, uncounted,
 };
 use tidegate_host::throttle::rate::reaches;
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
@@ -202,7 +201,8 @@ impl MachineWatch {
             let delta = change.and_then(|(_, change)| change.delta());
             let waits_since = match (change, delta) {
                 (Some((disk, _)), Some(delta)) if delta.in_flight > 0 => {
-                    let waiting = delta.reads.ios > 0 || reads_in_flight(&self.root, disk.name.as_str()) > 0;
+                    let waiting =
+                        delta.reads.ios > 0 || self.stats.reads_in_flight(&self.root, disk.number) > 0;
                     let since = device.reads_wait_since.filter(|_| delta.reads.ios == 0);
                     waiting.then(|| since.unwrap_or(now))
                 }
@@ -351,6 +351,18 @@ impl MachineWatch {
         self.stats.change(&self.previous, number)?.delta()
     }
 
+    /// Returns a device, with the reason, if the kernel does not count its requests now.
+    pub(super) fn uncounted(&self, number: DeviceNumber) -> Option<UncountedDevice> {
+        uncounted(&self.root, &self.volumes, &self.stats, number)
+    }
+
+    /// Returns the devices of a storage whose requests the kernel does not count now, whether or not consumers load
+    /// them.
+    pub(super) fn uncounted_of(&self, storage: &MachineStorage) -> Vec<UncountedDevice> {
+        let devices = numbers_of(&self.volumes, storage).into_iter();
+        devices.filter_map(|number| self.uncounted(number)).collect()
+    }
+
     pub(super) fn addresses(&self) -> &ConsumerAddresses {
         &self.addresses
     }
@@ -378,20 +390,24 @@ impl MachineWatch {
 /// Returns the devices behind the portals that the configuration tells.
 fn served(told: &ToldSessions, volumes: &VolumeTree) -> ServedPortals {
     let devices_of = |storage: &MachineStorage| {
-        let numbers: BTreeSet<_> = match storage {
-            MachineStorage::VolumeGroup(name) => {
-                volumes.members(DeviceGroup::VolumeGroup(name)).into_iter().collect()
-            }
-            MachineStorage::Device(name) => volumes.find_all(name).iter().map(|it| it.number).collect(),
-            MachineStorage::Devices(names) => {
-                names.iter().flat_map(|name| volumes.find_all(name)).map(|it| it.number).collect()
-            }
-        };
         let named = |number| Some((number, volumes.get(number)?.name.clone()));
-        numbers.into_iter().filter_map(named).collect()
+        numbers_of(volumes, storage).into_iter().filter_map(named).collect()
     };
     let devices = told.portals.iter().map(|(portal, storage)| (*portal, devices_of(storage)));
     ServedPortals { devices: devices.collect(), names: told.names() }
+}
+
+/// Returns the devices of a storage, whether or not consumers load them.
+fn numbers_of(volumes: &VolumeTree, storage: &MachineStorage) -> BTreeSet<DeviceNumber> {
+    match storage {
+        MachineStorage::VolumeGroup(name) => {
+            volumes.members(DeviceGroup::VolumeGroup(name)).into_iter().collect()
+        }
+        MachineStorage::Device(name) => volumes.find_all(name).iter().map(|it| it.number).collect(),
+        MachineStorage::Devices(names) => {
+            names.iter().flat_map(|name| volumes.find_all(name)).map(|it| it.number).collect()
+        }
+    }
 }
 
 /// Returns the place of a device among devices in the order of their numbers.
@@ -622,12 +638,6 @@ type Identity<'a> = (TargetKind, &'a ConsumerName, &'a str, &'a str);
 
 fn identity(session: &TargetSession) -> Identity<'_> {
     (session.via, &session.consumer, &session.target, &session.volume.name)
-}
-
-/// Returns the number of reads that a device has in flight now; zero where the kernel does not say.
-pub(crate) fn reads_in_flight(root: &SystemRoot, name: &str) -> u64 {
-    let path = root.path(format!("/sys/block/{}/inflight", name.replace('/', "!")));
-    fs::read_to_string(path).ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -343,6 +343,15 @@ impl RegulatedResource {
         self.consumers.iter_mut().for_each(RegulatedConsumer::release);
     }
 
+    /// Releases all consumers and forgets the last decision, since nothing is known of the resource now. Its loop
+    /// goes on from where it was with the next decision.
+    pub fn lose_sight(&mut self) {
+        self.release();
+        self.device_unknown();
+        self.since_decision = Duration::ZERO;
+        self.last = None;
+    }
+
     fn consumer(&mut self, place: Option<usize>) -> &mut RegulatedConsumer {
         match place {
             Some(place) => &mut self.consumers[place],

@@ -212,6 +212,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
             .iter()
             .filter_map(|one| errors_status(&one.errors, pool.at))
             .reduce(|all, one| all.and(&one)),
+        uncounted: Vec::new(),
         throttle_fails: false,
         law: config.and_then(|pool| pool.law.as_ref()).map(law),
         promise: None,

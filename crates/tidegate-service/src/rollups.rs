@@ -165,6 +165,14 @@ impl MinuteFold {
         counts.add_wait(reason, elapsed.min(LONGEST_LOOK));
     }
 
+    /// Takes note that nothing is known of a resource now: the time up to the next readings of its consumers is not
+    /// watched.
+    pub fn lose_sight(&mut self, resource: &ResourceName) {
+        for own in self.consumers.get_mut(resource).into_iter().flat_map(BTreeMap::values_mut) {
+            (own.noted, own.looked) = (None, None);
+        }
+    }
+
     /// Forgets the consumers of a resource that are gone.
     pub fn retain(&mut self, resource: &ResourceName, is_there: impl Fn(&ConsumerName) -> bool) {
         if let Some(known) = self.consumers.get_mut(resource) {

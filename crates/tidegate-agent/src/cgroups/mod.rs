@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use tidegate_control::{Decision, LoopConfigError, OperationTotals};
 use tidegate_host::cgroup::{IoCounters, IoLimit};
-use tidegate_host::sense::{CgroupReader, DiskDelta, diskstats::CompletedRequests};
+use tidegate_host::sense::{CgroupReader, DiskDelta, UncountedDevice, diskstats::CompletedRequests};
 use tidegate_host::throttle::{ThrottleInForce, ThrottleRequest};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
@@ -31,6 +31,8 @@ pub(super) struct CgroupResource {
     seen: Instant,
     /// True if the cgroups that are meant have to be found anew.
     stale: bool,
+    /// The device, if the kernel did not count its requests at the last rescan: nothing is known then.
+    uncounted: Option<UncountedDevice>,
 }
 
 impl CgroupResource {
@@ -42,6 +44,7 @@ impl CgroupResource {
             device: None,
             seen: Instant::ZERO,
             stale: true,
+            uncounted: None,
         })
     }
 
@@ -70,6 +73,7 @@ impl CgroupResource {
     ) -> Result<Option<Decision>, ReadError> {
         if self.stale || sample.looked.is_some() {
             self.device = watch.number(&self.config.device);
+            self.uncounted = self.device.and_then(|device| watch.uncounted(device));
             // A rescan that fails is tried again at each step.
             self.stale = true;
             self.reader.look()?;
@@ -83,6 +87,11 @@ impl CgroupResource {
         }
         if let Some(device) = self.device {
             self.reader.read(device)?;
+            if self.uncounted.is_some() {
+                self.seen = now;
+                self.regulated.lose_sight();
+                return Ok(None);
+            }
             match watch.did(device) {
                 Some(done) => self.take(now, sample, &done),
                 None => self.regulated.device_unknown(),
@@ -161,8 +170,14 @@ impl CgroupResource {
     pub(super) fn status(&self, present: bool) -> ResourceStatus {
         ResourceStatus {
             names: self.reader.names().clone(),
+            uncounted: self.uncounted.iter().map(ToString::to_string).collect(),
             ..ResourceStatus::of(&self.regulated, present, BTreeMap::new())
         }
+    }
+
+    /// Returns the device, if the kernel does not count its requests.
+    pub(super) fn uncounted(&self) -> Option<&UncountedDevice> {
+        self.uncounted.as_ref()
     }
 
     /// The goals of those that have one of their own.
@@ -255,6 +270,39 @@ sys/fs/cgroup/batch/one/io.stat
         let resource = CgroupResource::new(&SystemRoot::at(tree.path()), config.cgroups[0].clone()).unwrap();
         let path = ConsumerName::new("system.slice/backup.service").unwrap();
         assert_eq!(resource.status(true).names, [(path, "unit:backup.service".to_owned())].into());
+    }
+
+    #[test]
+    fn while_the_kernel_does_not_count_the_device_nothing_is_known_and_no_cgroup_is_limited() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(&format!("{TREE}sys/block/sda/mq/\n"), tree.path()).unwrap();
+        let switch = |text: &str| {
+            tidegate_host::trees::write_file(tree.path(), "sys/block/sda/queue/iostats", text.as_bytes())
+                .unwrap();
+        };
+        switch("1\n");
+        let root = SystemRoot::at(tree.path());
+        let machine = crate::watch::MachineWatch::new(root.clone(), Default::default()).unwrap();
+        let mut watch = LoadWatch::Machine(Box::new(machine));
+        let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
+        let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
+        let mut seconds = 0;
+        let mut decides = |resource: &mut CgroupResource, looks: bool| {
+            seconds += 1;
+            let (now, elapsed) = (Instant::from_nanos(seconds * 1_000_000_000), Duration::from_secs(1));
+            watch.sample(now).unwrap();
+            let sample = MachineSample { elapsed, looked: looks.then_some(elapsed), changed: false };
+            resource.observe(now, sample, &watch).unwrap().is_some()
+        };
+        assert!(decides(&mut resource, true));
+        switch("0\n");
+        assert!(!decides(&mut resource, true) && !decides(&mut resource, false));
+        assert_eq!(resource.regulated.decision(), None, "the last one says nothing of now");
+        assert!(resource.throttling().cgroups.values().all(|limit| *limit == IoLimit::NONE));
+        assert_eq!(resource.status(true).uncounted.len(), 1);
+        switch("1\n");
+        assert!(decides(&mut resource, true));
+        assert!(resource.status(true).uncounted.is_empty());
     }
 
     #[test]

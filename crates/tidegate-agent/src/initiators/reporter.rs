@@ -1,7 +1,8 @@
 //! Reports of an initiator: what it waits for, by the counters of its block devices.
 //!
 //! A thread of its own reads the counters and hands reports to the carrier, which never waits. If devices of
-//! a report are not there, nothing is reported: no report is better than one that says nothing was slow.
+//! a report are not there, or the kernel does not count the requests of one, nothing is reported: no report is
+//! better than one that says nothing was slow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +13,11 @@ use std::time::{Duration, Instant as Clock};
 use tidegate_cluster::ClusterHandle;
 use tidegate_control::{HostReport, SignalRequests};
 use tidegate_host::sense::volume::DeviceKind;
-use tidegate_host::sense::{DiskStats, VolumeTree};
+use tidegate_host::sense::{DiskStats, UncountedDevice, VolumeTree, uncounted};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_units::{Instant, Iops, Latency};
 
 use super::config::InitiatorReportConfig;
-use crate::watch::reads_in_flight;
 
 /// Devices are looked for this often, and when some came or went.
 const LOOK: Duration = Duration::from_secs(30);
@@ -91,6 +91,7 @@ struct InitiatorWatch {
     root: SystemRoot,
     stats: DiskStats,
     previous: DiskStats,
+    volumes: VolumeTree,
     looked: Option<Instant>,
     sampled: Option<Instant>,
     reports: Vec<ReportedDevices>,
@@ -105,6 +106,8 @@ struct ReportedDevices {
     total: Latency,
     /// True if it was logged that there is no device.
     is_missed: bool,
+    /// The device, if any, whose requests the kernel did not count at the end of the last interval.
+    uncounted: Option<UncountedDevice>,
 }
 
 impl InitiatorWatch {
@@ -116,11 +119,13 @@ impl InitiatorWatch {
             completed: 0,
             total: Latency::ZERO,
             is_missed: false,
+            uncounted: None,
         });
         Self {
             root,
             stats: DiskStats::default(),
             previous: DiskStats::default(),
+            volumes: VolumeTree::default(),
             looked: None,
             sampled: None,
             reports: reports.collect(),
@@ -137,17 +142,17 @@ impl InitiatorWatch {
         }
         let is_due = self.looked.is_none_or(|looked| now.saturating_since(looked) >= LOOK);
         if is_due || !self.stats.same_devices(&self.previous) {
-            let volumes = VolumeTree::read(&self.root)?;
-            self.reports.iter_mut().for_each(|report| report.look(&volumes));
+            self.volumes = VolumeTree::read(&self.root)?;
+            self.reports.iter_mut().for_each(|report| report.look(&self.volumes));
             self.looked = Some(now);
         }
         let Some(before) = self.sampled.replace(now) else { return Ok(Vec::new()) };
         let elapsed = now.saturating_since(before);
-        let (root, stats, previous) = (&self.root, &self.stats, &self.previous);
+        let (root, volumes, stats, previous) = (&self.root, &self.volumes, &self.stats, &self.previous);
         let reports = self.reports.iter_mut().enumerate();
         Ok(reports
             .filter_map(|(place, report)| {
-                Some((place, report.observe(now, elapsed, (stats, previous), root)?))
+                Some((place, report.observe((now, elapsed), (stats, previous), volumes, root)?))
             })
             .collect())
     }
@@ -175,12 +180,38 @@ impl ReportedDevices {
         self.is_missed = is_missed;
     }
 
-    /// Adds what its devices did. Returns the report if it is due, and there is a device.
+    /// Returns a device of it whose requests the kernel does not count now. Of several, one that may only be unused
+    /// hides nothing.
+    fn uncounted_now(
+        &self,
+        root: &SystemRoot,
+        volumes: &VolumeTree,
+        stats: &DiskStats,
+    ) -> Option<UncountedDevice> {
+        let hides = |device: &UncountedDevice| device.is_certain() || self.devices.len() == 1;
+        let mut uncounted = self.devices.keys().filter_map(|number| uncounted(root, volumes, stats, *number));
+        uncounted.find(hides)
+    }
+
+    /// Logs that the kernel stopped to count the requests of a device, or began again.
+    fn see(&mut self, uncounted: Option<UncountedDevice>) {
+        if self.uncounted == uncounted {
+            return;
+        }
+        match &uncounted {
+            Some(device) => tracing::warn!("{}: not reported on: {device}", self.config.resource),
+            None => tracing::info!("{}: reported on from now", self.config.resource),
+        }
+        self.uncounted = uncounted;
+    }
+
+    /// Adds what its devices did. Returns the report if it is due, and its devices are there and
+    /// counted.
     fn observe(
         &mut self,
-        now: Instant,
-        elapsed: Duration,
+        (now, elapsed): (Instant, Duration),
         (stats, previous): (&DiskStats, &DiskStats),
+        volumes: &VolumeTree,
         root: &SystemRoot,
     ) -> Option<HostReport> {
         let mut is_seen = false;
@@ -194,9 +225,7 @@ impl ReportedDevices {
             is_seen = true;
             self.completed = self.completed.saturating_add(delta.reads.ios);
             self.total = self.total.saturating_add(delta.reads.response_time);
-            let name = stats.get(*number).map(|disk| disk.name);
-            let waits =
-                delta.in_flight > 0 && name.is_some_and(|name| reads_in_flight(root, name.as_str()) > 0);
+            let waits = delta.in_flight > 0 && stats.reads_in_flight(root, *number) > 0;
             let since = waits_since.filter(|_| delta.reads.ios == 0).unwrap_or(now);
             *waits_since = waits.then_some(since);
             since_when = [since_when, *waits_since].into_iter().flatten().min();
@@ -211,6 +240,10 @@ impl ReportedDevices {
             std::mem::take(&mut self.completed),
             std::mem::take(&mut self.total),
         );
+        let uncounted = self.uncounted_now(root, volumes, stats);
+        // An interval that was counted in part says nothing either.
+        let is_seen = is_seen && uncounted.is_none() && self.uncounted.is_none();
+        self.see(uncounted);
         is_seen.then(|| HostReport {
             interval: interval.into(),
             signal: SignalRequests::ProtectedReads,
@@ -228,25 +261,64 @@ impl ReportedDevices {
     }
 }
 
-/// Returns the survey's finding about a report: the devices, or that there are none.
+/// Returns the survey's finding about a report: the devices, or why there can be none.
 pub(crate) fn finding(config: &InitiatorReportConfig) -> crate::finding::SurveyFinding {
     let what = format!("report on {}", config.resource);
-    let mut devices = match VolumeTree::read(&SystemRoot::default()) {
-        Ok(volumes) => {
-            let mut watched = InitiatorWatch::new(SystemRoot::default(), std::slice::from_ref(config));
-            let report = &mut watched.reports[0];
-            report.is_missed = true;
-            report.look(&volumes);
-            let names = report.devices.keys().filter_map(|number| Some(volumes.get(*number)?.name.clone()));
-            names.collect::<Vec<_>>()
-        }
+    let root = SystemRoot::default();
+    let read = VolumeTree::read(&root).and_then(|volumes| Ok((volumes, DiskStats::read(&root)?)));
+    let (volumes, stats) = match read {
+        Ok(read) => read,
         Err(error) => {
             return crate::finding::SurveyFinding { what, works: false, detail: error.to_string() };
         }
     };
+    let mut watched = InitiatorWatch::new(root.clone(), std::slice::from_ref(config));
+    let report = &mut watched.reports[0];
+    report.is_missed = true;
+    report.look(&volumes);
+    if let Some(device) = report.uncounted_now(&root, &volumes, &stats) {
+        return crate::finding::SurveyFinding { what, works: false, detail: device.to_string() };
+    }
+    let names = report.devices.keys().filter_map(|number| Some(volumes.get(*number)?.name.clone()));
+    let mut devices: Vec<_> = names.collect();
     let works = !devices.is_empty();
     if !works {
         devices.push(format!("there is no device {} here", config.devices.join(", ")));
     }
     crate::finding::SurveyFinding { what, works, detail: devices.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_host::trees::{unpack, write_file};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_reported_while_the_kernel_does_not_count() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| write_file(tree.path(), file, text.as_bytes()).unwrap();
+        unpack("sys/block/sda/dev\n  8:0\nsys/block/sda/size\n  2048\nsys/block/sda/mq/\n", tree.path())
+            .unwrap();
+        let interval = Duration::from_millis(100);
+        let config = InitiatorReportConfig {
+            resource: tidegate_units::ResourceName::new("array").unwrap(),
+            devices: vec!["sda".to_owned()],
+            interval,
+        };
+        let mut watch = InitiatorWatch::new(SystemRoot::at(tree.path()), &[config]);
+        let mut reads = 0;
+        let mut completed_while = |switch: &str, more: u64| {
+            reads += more;
+            put("sys/block/sda/queue/iostats", switch);
+            put("proc/diskstats", &format!("8 0 sda {reads} 0 0 {reads} 0 0 0 0 0 0 0\n"));
+            let now = watch.sampled.unwrap_or(Instant::ZERO) + interval;
+            watch.sample(now).unwrap().into_iter().map(|(_, report)| report.completed).next()
+        };
+        assert_eq!(completed_while("1", 0), None, "nothing is known of the time before");
+        assert_eq!(completed_while("1", 7), Some(7));
+        assert_eq!(completed_while("0", 0), None);
+        assert_eq!(completed_while("1", 3), None, "a part of the interval");
+        assert_eq!(completed_while("1", 5), Some(5));
+    }
 }

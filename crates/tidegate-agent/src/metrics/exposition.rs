@@ -64,6 +64,9 @@ pub struct ResourceStatus {
     pub signal_origin: SignalOrigin,
     /// The names by which the configuration selects eligible cgroups, if those are not their paths.
     pub names: BTreeMap<ConsumerName, String>,
+    /// Devices of it whose requests the kernel does not count, each with the remedy: nothing is known of the
+    /// resource while there are any.
+    pub uncounted: Vec<String>,
 }
 
 impl ResourceStatus {
@@ -91,6 +94,7 @@ impl ResourceStatus {
             source: None,
             signal_origin: SignalOrigin::Measured,
             names: BTreeMap::new(),
+            uncounted: Vec::new(),
         }
     }
 
@@ -170,7 +174,10 @@ impl AgentExposition {
             }
             AgentMetric::HttpRefused => http_refused(self.http_refused.as_deref(), &mut samples),
             AgentMetric::Log => log_samples(self.log, &mut samples),
-            AgentMetric::Sees => samples.add(&[], flag(self.sees)),
+            AgentMetric::Sees => {
+                let counts = self.resources.iter().all(|resource| resource.uncounted.is_empty());
+                samples.add(&[], flag(self.sees && counts));
+            }
             AgentMetric::Acts => {
                 if let Some(acts) = self.acts {
                     samples.add(&[], flag(acts));

@@ -15,7 +15,7 @@ pub enum AgentMetric {
     HttpRefused,
     /// Messages that the log lacks.
     Log,
-    /// 1 while the machine's counters can be read.
+    /// 1 while the machine's counters can be read, and count.
     Sees,
     /// 0 while the throttle does not release the consumers that it is told to release.
     Acts,
@@ -177,9 +177,13 @@ impl AgentMetric {
             Self::Reloads => return MetricSpec::reloads(),
             Self::HttpRefused => return MetricSpec::http_refused(),
             Self::Log => return MetricSpec::log(),
-            Self::Sees => {
-                ("tidegate_agent_sees", None, Gauge, NONE, "1 while the machine's counters can be read")
-            }
+            Self::Sees => (
+                "tidegate_agent_sees",
+                None,
+                Gauge,
+                NONE,
+                "1 while the machine's counters can be read, and count",
+            ),
             Self::Acts => (
                 "tidegate_agent_acts",
                 None,

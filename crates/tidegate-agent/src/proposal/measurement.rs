@@ -9,8 +9,8 @@ use std::time::{Duration, Instant as Clock};
 
 use rustix::fs::OFlags;
 use tidegate_host::cgroup::{CgroupTree, IoCounters};
-use tidegate_host::sense::DiskStats;
 use tidegate_host::sense::diskstats::CompletedRequests;
+use tidegate_host::sense::{DiskStats, VolumeTree, uncounted};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
@@ -65,6 +65,7 @@ pub(super) fn measure(
     let before = counted(root, inventory);
     let begin = Clock::now();
     let mut sums = vec![ReadSums::default(); inventory.storages.len()];
+    let volumes = VolumeTree::read(root)?;
     let mut stats = DiskStats::read(root)?;
     while begin.elapsed() < watched {
         thread::sleep(SECOND);
@@ -77,7 +78,10 @@ pub(super) fn measure(
     note_rates(inventory, &before, &counted(root, inventory), begin.elapsed());
     for (sum, storage) in sums.iter().zip(&mut inventory.storages) {
         storage.reads = sum.measured(ReadSource::Consumers);
-        if storage.reads.is_none() {
+        let hidden = storage.members.iter().find_map(|number| uncounted(root, &volumes, &stats, *number));
+        if let Some(device) = hidden {
+            (storage.reads, storage.unmeasured) = (None, Some(device.to_string()));
+        } else if storage.reads.is_none() {
             match read_idle(root, storage) {
                 Ok(reads) => storage.reads = reads,
                 Err(error) => storage.unmeasured = Some(error.to_string()),

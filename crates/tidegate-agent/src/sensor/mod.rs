@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use tidegate_host::SystemRoot;
-use tidegate_host::sense::{StorageReader, StorageSample};
+use tidegate_host::sense::{StorageReader, StorageSample, UncountedDevice};
 use tidegate_transfer::sensor_reports::SensorReport;
 use tidegate_transfer::{AskError, BrokerClient, fresh_run};
 use tidegate_units::ResourceName;
@@ -73,9 +73,11 @@ pub(super) fn finding(config: &SensorConfig) -> SurveyFinding {
     let what = format!("node {}", config.node);
     let there = std::fs::metadata(&config.path)
         .and_then(|_| StorageReader::under(&SystemRoot::default(), &config.path, config.cgroup.as_deref()));
-    let (works, detail) = match there.map(|reader| reader.measures()) {
-        Ok(Some(storage)) => (true, format!("{}, on {storage}", config.path.display())),
-        Ok(None) => (
+    let there = there.map(|reader| (reader.measures(), reader.uncounted().cloned()));
+    let (works, detail) = match there {
+        Ok((_, Some(device))) => (false, format!("{}: {device}", config.path.display())),
+        Ok((Some(storage), None)) => (true, format!("{}, on {storage}", config.path.display())),
+        Ok((None, None)) => (
             true,
             format!(
                 "{}, on no block device and not on NFS: its room is known, and not its rates",
@@ -108,6 +110,8 @@ fn sense(
     }
     let (run, began) = (fresh_run()?, Clock::now());
     let mut history = history::NodeHistory::default();
+    let mut uncounted = None;
+    see(config, &mut uncounted, reader.uncounted());
     let mut last = began;
     let mut next = began;
     for sequence in 1.. {
@@ -119,6 +123,7 @@ fn sense(
         let elapsed = last.elapsed();
         last = Clock::now();
         let sample = reader.sample(elapsed);
+        see(config, &mut uncounted, reader.uncounted());
         let interval_s = elapsed.as_secs_f64();
         if !SensorReport::MEASURED.contains(&interval_s) {
             // The sensor stood still for too long: the next sample does not follow the last one.
@@ -141,6 +146,18 @@ fn sense(
         tell(&runtime, &mut told, config, &report);
     }
     Ok(())
+}
+
+/// Logs that the kernel stopped to count the requests of the node's device, or began again.
+fn see(config: &SensorConfig, known: &mut Option<UncountedDevice>, now: Option<&UncountedDevice>) {
+    if known.as_ref() == now {
+        return;
+    }
+    match now {
+        Some(device) => tracing::warn!("node {}: its rates are unknown: {device}", config.node),
+        None => tracing::info!("node {}: its rates are known from now", config.node),
+    }
+    *known = now.cloned();
 }
 
 /// Returns the time of the next measurement after this one. A late measurement is not made up for: what moves

@@ -23,8 +23,14 @@
 //! **Resolution.** Times are whole milliseconds, cut off, of a sum that is kept in nanoseconds (since 4.19):
 //! what is cut off of one difference is in the next, so that means over many intervals are right, and of one
 //! interval with few requests rough.
+//!
+//! **NVMe multipath.** Before 6.2 the kernel counts requests of a head device, such as `nvme0n1`, at its hidden
+//! paths only. Such a head has the sums of its paths here ([`DiskReading::paths`]).
+//!
+//! **Counters that stand still** look like an idle device: `sense::uncounted` tells them apart.
 
 mod parse;
+mod paths;
 
 use std::fmt;
 use std::fs::File;
@@ -107,6 +113,26 @@ impl DiskStats {
         self.disks.get(at)
     }
 
+    /// Returns the number of reads that a device has in flight now; zero where the kernel does not say.
+    #[must_use]
+    pub fn reads_in_flight(&self, root: &SystemRoot, number: DeviceNumber) -> u64 {
+        let Some(disk) = self.get(number) else { return 0 };
+        let of = |name: &str| -> Option<u64> {
+            let text = root.read(format!("/sys/block/{}/inflight", name.replace('/', "!"))).ok()?;
+            text.split_whitespace().next()?.parse().ok()
+        };
+        match disk.paths {
+            0 => of(disk.name.as_str()).unwrap_or(0),
+            _ => self.paths_of(disk).filter_map(|path| of(path.as_str())).sum(),
+        }
+    }
+
+    /// Returns the names of the hidden paths of a head of NVMe's multipath.
+    pub(super) fn paths_of(&self, head: &DiskReading) -> impl Iterator<Item = &DiskName> {
+        let head = head.name;
+        self.disks.iter().map(|disk| &disk.name).filter(move |name| paths::head_of(name) == Some(head))
+    }
+
     /// Returns the activity of every device of this reading since an older one, in the order of their
     /// numbers. Devices that have gone since do not appear.
     pub fn since<'a>(&'a self, previous: &'a Self) -> impl Iterator<Item = (&'a DiskReading, DiskChange)> {
@@ -134,6 +160,8 @@ pub struct DiskReading {
     pub name: DiskName,
     /// Its counters since it exists.
     pub counters: DiskCounters,
+    /// The number of NVMe paths whose counters these are the sums of; zero if they are the device's own.
+    pub paths: usize,
 }
 
 impl DiskReading {
@@ -149,6 +177,9 @@ impl DiskReading {
         let Some(old) = old else { return DiskChange::New(ResetReason::NotSeenBefore) };
         if old.name != self.name {
             return DiskChange::New(ResetReason::OtherName { was: old.name });
+        }
+        if old.paths != self.paths {
+            return DiskChange::New(ResetReason::OtherPaths);
         }
         delta(&old.counters, &self.counters, long).map_or_else(DiskChange::New, DiskChange::Delta)
     }
@@ -267,6 +298,8 @@ pub enum ResetReason {
         /// The other name.
         was: DiskName,
     },
+    /// A path of NVMe's multipath came or went.
+    OtherPaths,
     /// A counter went back further than a wrap explains: a device that was removed and made again. (One that
     /// has already done more than its predecessor ever did cannot be told from it.)
     WentBack {

@@ -3,6 +3,7 @@
 //! | sensor | reads | says |
 //! |---|---|---|
 //! | [`DiskStats`] | `/proc/diskstats` | every block device's activity and outstanding requests |
+//! | [`uncounted`] | `queue/iostats` in sysfs | whether the kernel counts a device's requests at all |
 //! | [`VolumeTree`] | `/sys/block` | the volume of each device, its group and its disks |
 //! | [`CgroupReader`] | `io.stat`, or `blkio.throttle.*` | each control group's I/O to devices |
 //! | [`BlockLatency`] | an eBPF program's map | the latency of each request of chosen devices |
@@ -17,6 +18,7 @@
 
 pub mod capture;
 pub mod cgroups;
+pub mod counting;
 pub mod diskstats;
 pub mod latency;
 pub(crate) mod mounts;
@@ -29,6 +31,7 @@ pub mod volume;
 
 pub use capture::PacketCapture;
 pub use cgroups::CgroupReader;
+pub use counting::{UncountedDevice, uncounted};
 pub use diskstats::{DiskChange, DiskDelta, DiskStats};
 pub use latency::BlockLatency;
 pub use mountstats::NetworkMounts;

@@ -9,9 +9,11 @@ use std::time::Duration;
 use rustix::fs::{major, minor, statvfs};
 use tidegate_units::{ByteRate, Bytes, Latency};
 
+use super::counting::{UncountedDevice, uncounted};
 use super::diskstats::{DiskDelta, DiskStats};
 use super::mounts::MountTable;
 use super::mountstats::{NetworkCounters, NetworkMounts, NetworkOperations};
+use super::volume::VolumeTree;
 use crate::cgroup::{CgroupTree, IoCounters};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
@@ -38,6 +40,10 @@ enum Source {
     Device {
         number: DeviceNumber,
         last: DiskStats,
+        /// The devices when the source was made.
+        volumes: VolumeTree,
+        /// The device, if the kernel did not count its requests at the last reading.
+        uncounted: Option<UncountedDevice>,
     },
     Network {
         point: PathBuf,
@@ -130,6 +136,16 @@ impl StorageReader {
         }
     }
 
+    /// Returns the device, if the kernel did not count its requests at the last reading, so that its rates are
+    /// not known.
+    #[must_use]
+    pub const fn uncounted(&self) -> Option<&UncountedDevice> {
+        match &self.source {
+            Source::Device { uncounted, .. } => uncounted.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the storage's activity since the last call; `elapsed` is the time since then.
     pub fn sample(&mut self, elapsed: Duration) -> StorageSample {
         let on = self.is_on();
@@ -170,7 +186,11 @@ impl StorageReader {
             }
             source => {
                 *source = match counted {
-                    Some((number, last)) => Source::Device { number, last },
+                    Some((number, last)) => {
+                        let volumes = VolumeTree::read(&self.root).unwrap_or_default();
+                        let uncounted = uncounted(&self.root, &volumes, &last, number);
+                        Source::Device { number, last, volumes, uncounted }
+                    }
                     None => on.and_then(|on| network_mount(&self.root, on)).unwrap_or(Source::Unknown),
                 };
             }
@@ -180,11 +200,16 @@ impl StorageReader {
     fn lanes(&mut self, elapsed: Duration) -> Lanes {
         match &mut self.source {
             Source::Unknown => Lanes::default(),
-            Source::Device { number, last } => {
+            Source::Device { number, last, volumes, uncounted: was_uncounted } => {
                 let Ok(now) = DiskStats::read(&self.root) else { return Lanes::default() };
                 let change = now.change(last, *number);
+                let is_uncounted = uncounted(&self.root, volumes, &now, *number);
                 *last = now;
+                // Of an interval that the kernel counted in part, the rates are not known either.
+                let is_known = was_uncounted.is_none() && is_uncounted.is_none();
+                *was_uncounted = is_uncounted;
                 change
+                    .filter(|_| is_known)
                     .and_then(super::diskstats::DiskChange::delta)
                     .map(|done| of_device(&done, elapsed))
                     .unwrap_or_default()
@@ -316,6 +341,35 @@ mod tests {
         assert_eq!(reader.sample(Duration::from_secs(1)).read, StorageLane::default());
         machine.did([2, 16, 2, 1, 8, 1]);
         assert_eq!(reader.sample(Duration::from_secs(1)).read.rate, Some(ByteRate::new(4096.0)));
+    }
+
+    #[test]
+    fn a_device_that_the_kernel_does_not_count_is_unknown_and_not_idle() {
+        let machine = Machine::new();
+        machine.did([10, 100, 50, 20, 200, 70]);
+        let number = machine.number;
+        let sysfs = format!(
+            "sys/block/sdx/dev\n  {number}\nsys/block/sdx/size\n  2048\nsys/block/sdx/mq/0/cpu_list\n  0\n"
+        );
+        crate::trees::unpack(&sysfs, machine.folder.path()).unwrap();
+        let count = |is_on: bool| {
+            let file = "sys/block/sdx/queue/iostats";
+            let text = if is_on { "1\n" } else { "0\n" };
+            crate::trees::write_file(machine.folder.path(), file, text.as_bytes()).unwrap();
+        };
+        count(true);
+        let mut reader = machine.reader();
+        let mut rate = |is_on| {
+            count(is_on);
+            let rate = reader.sample(Duration::from_secs(1)).read.rate;
+            (rate, reader.uncounted().map(ToString::to_string))
+        };
+        assert_eq!(rate(true), (Some(ByteRate::ZERO), None));
+        let why =
+            "the kernel does not count the requests of sdx; run `echo 1 > /sys/block/sdx/queue/iostats`";
+        assert_eq!(rate(false), (None, Some(why.to_owned())));
+        assert_eq!(rate(true), (None, None), "it was counted for a part of the interval only");
+        assert_eq!(rate(true), (Some(ByteRate::ZERO), None));
     }
 
     #[test]

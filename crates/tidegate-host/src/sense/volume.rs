@@ -22,6 +22,9 @@ use crate::wildcard::looks_like;
 const SYS_BLOCK: &str = "/sys/block";
 const SECTOR: u64 = 512;
 
+/// The version of Linux, major and minor number, from which on device-mapper and md certainly heed the switch.
+const LAYERS_HEED: (u32, u32) = (6, 8);
+
 /// The block devices of a machine, and what they are made of. A reading: it knows nothing of what changes
 /// later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct VolumeTree {
     by_name: HashMap<String, usize>,
     /// Device-mapper names with places in `devices`.
     by_dm_name: HashMap<String, usize>,
+    /// True if devices made of others heed the switch of their counters.
+    layers_heed: bool,
 }
 
 /// One block device.
@@ -50,6 +55,9 @@ pub struct BlockDevice {
     /// A number that no other device has had since boot (5.15): a device that was removed and made again has
     /// another one.
     pub sequence: Option<u64>,
+    /// True if the kernel makes requests for it (blk-mq), as for disks, and hands on no bios, as for most devices
+    /// made of others. A partition has those of its disk.
+    pub has_requests: bool,
 }
 
 /// The kinds of block devices.
@@ -117,7 +125,7 @@ impl VolumeTree {
         for name in names.into_both() {
             read_disk(root, &name, &mut found)?;
         }
-        Ok(Self::from_found(found))
+        Ok(Self { layers_heed: layers_heed(root), ..Self::from_found(found) })
     }
 
     fn from_found(mut found: Vec<FoundDevice>) -> Self {
@@ -144,6 +152,11 @@ impl VolumeTree {
     #[must_use]
     pub fn devices(&self) -> &[BlockDevice] {
         &self.devices
+    }
+
+    /// Returns true if the kernel counts what is done to devices made of others only while their switches are on.
+    pub(super) const fn layers_heed(&self) -> bool {
+        self.layers_heed
     }
 
     /// A device by its number.
@@ -300,6 +313,14 @@ impl VolumeTree {
     }
 }
 
+/// Returns true if device-mapper and md certainly heed the switch on this kernel.
+fn layers_heed(root: &SystemRoot) -> bool {
+    let Ok(text) = root.read("/proc/sys/kernel/osrelease") else { return false };
+    let mut numbers =
+        text.split(|letter: char| !letter.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|version| version >= LAYERS_HEED)
+}
+
 /// A path without `..`, which is taken literally.
 fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
@@ -352,7 +373,16 @@ fn read_disk(root: &SystemRoot, entry: &str, found: &mut Vec<FoundDevice>) -> Re
     let slaves = tree::list(root, at.join("slaves"))?.unwrap_or_default().into_both();
     let sequence = read_sequence(root, &at)?;
     let Some(size) = read_size(root, &at)? else { return Ok(()) };
-    let device = BlockDevice { number, name: kernel_name(entry), kind, size, made_of: Vec::new(), sequence };
+    let has_requests = has("mq");
+    let device = BlockDevice {
+        number,
+        name: kernel_name(entry),
+        kind,
+        size,
+        made_of: Vec::new(),
+        sequence,
+        has_requests,
+    };
     found.push(FoundDevice {
         device,
         slaves: slaves.iter().map(|name| kernel_name(name)).collect(),
@@ -372,6 +402,7 @@ fn read_disk(root: &SystemRoot, entry: &str, found: &mut Vec<FoundDevice>) -> Re
             size,
             made_of: Vec::new(),
             sequence,
+            has_requests,
         };
         found.push(FoundDevice { device, slaves: vec![kernel_name(entry)], dm_name: None });
     }

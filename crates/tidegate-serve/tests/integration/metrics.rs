@@ -285,6 +285,7 @@ fn agents_exposition() -> AgentExposition {
                 reading: ReportUse::NoConsumer,
             }],
             signal_origin: SignalOrigin::Source,
+            uncounted: Vec::new(),
             names: BTreeMap::new(),
             source: Some(SourceReading {
                 place: "an array".to_owned(),

@@ -277,6 +277,7 @@ mod tests {
             name: name.to_owned(),
             present: true,
             errors: None,
+            uncounted: Vec::new(),
             throttle_fails: false,
             law: None,
             promise: None,

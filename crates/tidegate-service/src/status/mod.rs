@@ -113,6 +113,10 @@ pub struct ResourceStatus {
     /// see answers.
     #[serde(default)]
     pub errors: Option<ErrorsStatus>,
+    /// Devices of it whose requests the kernel does not count, each with the remedy. Load and latency are unknown
+    /// while there are any, and no consumer is throttled.
+    #[serde(default)]
+    pub uncounted: Vec<String>,
     /// True if the throttle fails, so that no consumer is throttled, whatever was decided.
     pub throttle_fails: bool,
     /// Its law, as configured. `null`: shares and limits only.
@@ -151,6 +155,7 @@ impl ResourceStatus {
             name: self.name.clone(),
             present: self.present,
             errors: self.errors.clone(),
+            uncounted: self.uncounted.clone(),
             throttle_fails: self.throttle_fails,
             law: self.law.clone(),
             promise: self.promise,

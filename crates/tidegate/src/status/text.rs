@@ -88,6 +88,9 @@ fn standing(resource: &ResourceStatus, sees: bool) -> String {
     if !resource.present {
         return "unknown: its storage is not here".to_owned();
     }
+    if !resource.uncounted.is_empty() {
+        return format!("unknown, throttles nothing: {}", resource.uncounted.join("; "));
+    }
     let Some(law) = &resource.law else { return "no law, shares and limits only".to_owned() };
     let Some(decided) = &resource.decided else { return "unknown: nothing was decided yet".to_owned() };
     if is_old(decided, law) {
@@ -399,6 +402,7 @@ mod tests {
             name: "array".to_owned(),
             present: true,
             errors: None,
+            uncounted: Vec::new(),
             throttle_fails: false,
             law: Some(LawStatus {
                 kind: LawKind::SelfTuning,

@@ -278,6 +278,7 @@ impl<'a> TopRow<'a> {
         match self.decided() {
             None if !self.sees => "unknown: no counters".to_owned(),
             None if !resource.present => "unknown: no storage".to_owned(),
+            None if !resource.uncounted.is_empty() => "unknown: not counted".to_owned(),
             None => UNKNOWN.to_owned(),
             Some(_) if resource.throttle_fails => "THROTTLE FAILS".to_owned(),
             Some(_) if law.released => "released".to_owned(),

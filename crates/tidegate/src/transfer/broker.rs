@@ -66,6 +66,9 @@ impl Device {
                 path.display()
             ),
         }
+        if let Some(device) = reader.uncounted() {
+            tracing::warn!("{}: its rates are unknown: {device}", path.display());
+        }
         Some(Self(reader))
     }
 }

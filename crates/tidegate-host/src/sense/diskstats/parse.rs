@@ -1,6 +1,6 @@
 //! Text of `/proc/diskstats` to [`DiskReading`]s.
 
-use super::{DiskCounters, DiskName, DiskReading, FlushCounters, TransferCounters};
+use super::{DiskCounters, DiskName, DiskReading, FlushCounters, TransferCounters, paths};
 use crate::device::DeviceNumber;
 
 /// A problem and the number of its line, counted from 1.
@@ -62,13 +62,16 @@ pub(super) fn disks(text: &[u8], disks: &mut Vec<DiskReading>) -> Result<(), Dis
     if !disks.is_sorted_by(|a, b| a.number < b.number) {
         disks.sort_by_key(|disk| disk.number);
         disks.dedup_by(|later, earlier| {
-            let same = later.number == earlier.number;
+            // Some kernels number no hidden device.
+            let is_numbered = later.number != DeviceNumber::new(0, 0);
+            let same = later.number == earlier.number && (is_numbered || later.name == earlier.name);
             if same {
                 *earlier = *later;
             }
             same
         });
     }
+    paths::count_heads(disks);
     Ok(())
 }
 
@@ -110,7 +113,7 @@ fn disk(line: &[u8]) -> Result<DiskReading, String> {
         discards: (count >= WITH_DISCARDS).then(|| transfers(11)),
         flushes: (count >= WITH_FLUSHES).then(|| FlushCounters { ios: values[15], ms: values[16] }),
     };
-    Ok(DiskReading { number, name, counters })
+    Ok(DiskReading { number, name, counters, paths: 0 })
 }
 
 /// Kernels before 5.0 count requests in flight without a lock, and now and then write -1 as an `unsigned
