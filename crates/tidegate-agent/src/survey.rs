@@ -758,12 +758,13 @@ sys/fs/cgroup/loop -> loop
         let tree = tempfile::tempdir().unwrap();
         unpack(&format!("{TREE}sys/block/sda/mq/\nsys/block/sda/queue/iostats\n  0\n"), tree.path()).unwrap();
         let root = SystemRoot::at(tree.path());
-        let watch =
-            LoadWatch::Machine(Box::new(MachineWatch::new(root.clone(), ToldSessions::default()).unwrap()));
+        let machine = MachineWatch::new(root.clone(), ToldSessions::default()).unwrap();
+        let names = StorageNames::of(machine.volumes());
+        let watch = LoadWatch::Machine(Box::new(machine));
         let told =
             "throttle = 'cgroup'\n[resource.disk]\ndevice = 'sda'\ntarget = '10ms'\ncgroups = ['db']\n";
         let config = AgentConfig::parse("agent.toml", told).unwrap();
-        let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &root)];
+        let resources = vec![cgroup_finding(&config.cgroups[0], &watch, &names, &root)];
         let survey = MachineSurvey { resources, ..nothing() };
         let why = "resource disk: cannot be seen: the kernel does not count the requests of sda; run `echo 1 > \
             /sys/block/sda/queue/iostats`\n";

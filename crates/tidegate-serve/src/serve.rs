@@ -137,7 +137,7 @@ pub enum ServeError {
     Start(#[from] StartError),
     /// The gateway does not start on this machine now, because of something that the file names.
     #[error("{0}")]
-    Obstructed(Finding),
+    Obstructed(Box<Finding>),
     /// A secret of the cluster cannot be read.
     #[error(transparent)]
     Credential(#[from] CredentialError),
@@ -191,7 +191,7 @@ pub fn serve(path: &Path) -> Result<(), ServeError> {
         peers(plan, cluster, pool)
     });
     let gateway = gateway.map_err(|error| match config.finding(&error) {
-        Some(finding) => ServeError::Obstructed(finding),
+        Some(finding) => ServeError::Obstructed(Box::new(finding)),
         None => error.into(),
     })?;
     let rollups = config.gateway.journal.as_ref().map(|journal| RollupRecorder::start(&journal.folder));

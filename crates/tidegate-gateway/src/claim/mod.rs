@@ -96,7 +96,7 @@ impl VolumeFacts {
             .open(path)?;
         Ok(Self {
             id,
-            file_size: metadata.is_file().then(|| metadata.len()),
+            file_size: metadata.is_file().then_some(metadata.len()),
             occupied: occupant::of(id, path),
             format: format::of(&file),
         })

@@ -165,3 +165,59 @@ impl ConsumerSums {
         (self.seconds > 0.0).then(|| of / self.seconds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_control::{AutoConfig, ControlLoop, LoopConfig};
+    use tidegate_units::{Instant, Latency, ResourceName, Shares};
+
+    use super::*;
+
+    /// Folds parts of one decision each, in which these consumers read so many times, each for 2 ms. The last
+    /// decision throttles.
+    fn folded(wanted: HistoryConsumers, parts: &[&[(&str, u64)]]) -> (Vec<ConsumerHistory>, usize) {
+        let resource = ResourceName::new("vg0").unwrap();
+        let law = AutoConfig::default().into();
+        let config = LoopConfig::new(resource.clone(), Latency::from_millis(15), law);
+        let mut control = ControlLoop::new(config).unwrap();
+        let mut fold = ConsumersFold::new(wanted);
+        control.step(Instant::ZERO, &Observation::new(resource.clone(), Instant::ZERO, Vec::new()));
+        for (part, consumers) in parts.iter().enumerate() {
+            let at = Instant::ZERO + Duration::from_millis(250 * (part as u64 + 1));
+            let observe = |(name, reads): &(&str, u64)| {
+                let name = ConsumerName::new(name).unwrap();
+                let mut one = ConsumerObservation::idle(name, Shares::MIN, false);
+                one.reads.count = *reads;
+                one.reads.total_latency = Latency::from_millis(2 * reads);
+                one.queued = 1;
+                one
+            };
+            let consumers = consumers.iter().map(observe).collect();
+            let observation = Observation::new(resource.clone(), at, consumers);
+            let (_, decision) = control.step(at, &observation);
+            let held = u32::from(part + 1 == parts.len());
+            fold.take(&observation, &Decision { held, ..decision });
+            fold.end_part(part);
+        }
+        fold.finish(parts.len())
+    }
+
+    #[test]
+    fn the_busiest_come_first_and_are_unknown_while_they_are_away() {
+        let parts: [&[_]; 3] = [&[("a", 10), ("b", 0)], &[("b", 50), ("c", 20)], &[("b", 50)]];
+        let (told, left_out) = folded(HistoryConsumers::Busiest(2), &parts);
+        assert_eq!((told.len(), left_out), (2, 0));
+        let [b, c] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((b.name.as_str(), b.requests, c.name.as_str()), ("b", 100, "c"));
+        assert_eq!(b.iops, [Some(0.0), Some(200.0), Some(200.0)]);
+        assert_eq!(b.latency_seconds, [None, Some(0.002), Some(0.002)]);
+        assert_eq!(b.throttled, [Some(0.0), Some(0.0), Some(1.0)]);
+        assert_eq!(c.iops, [None, Some(80.0), None]);
+        let one = HistoryConsumers::One(ConsumerName::new("c").unwrap());
+        let (told, left_out) = folded(one, &parts);
+        assert_eq!((told.len(), told[0].name.as_str(), left_out), (1, "c", 1));
+        assert!(folded(HistoryConsumers::None, &parts).0.is_empty());
+    }
+}

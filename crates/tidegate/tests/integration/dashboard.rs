@@ -143,7 +143,7 @@ fn the_history_of_a_resource_is_that_of_the_journal() {
     {
         let values = consumer[column].as_array().unwrap();
         assert_eq!(values.len(), points, "{column} of {consumer}");
-        assert!(values.last().unwrap().is_f64(), "{column} of {consumer}");
+        assert!(values.iter().any(Value::is_f64), "{column} of {consumer}");
     }
     assert!(consumers[0]["throttled"].as_array().unwrap().iter().any(|part| part.as_f64() > Some(0.0)));
     let decisions = history["decisions"].as_array().unwrap();
