@@ -43,6 +43,8 @@ const IS_TABLE: u16 = 4;
 
 /// Descriptors of a ring.
 pub const RING: u16 = 256;
+/// The length of rings that the front end announces. QEMU 10 announces less than its guest makes of a ring.
+const ANNOUNCED: u16 = 128;
 /// Requests that a ring can have at once; each has three descriptors and a place in memory.
 pub const SLOTS: u16 = 64;
 
@@ -151,7 +153,7 @@ impl Machine {
             _ if !wanted.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) => {}
             Some((kept, file)) => front_end.set_inflight_fd(kept, file.as_raw_fd()).unwrap(),
             None => {
-                let wanted = VhostUserInflight::new(0, 0, self.rings.len() as u16, RING);
+                let wanted = VhostUserInflight::new(0, 0, self.rings.len() as u16, ANNOUNCED);
                 let (given, file) = front_end.get_inflight_fd(&wanted).unwrap();
                 front_end.set_inflight_fd(&given, file.as_raw_fd()).unwrap();
                 self.in_flight = Some((given, file));

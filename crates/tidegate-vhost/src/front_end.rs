@@ -382,7 +382,7 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> HandlerResult<(VhostUserInflight, File)> {
         let VhostUserInflight { num_queues, queue_size, .. } = *wanted;
-        let (file, size) = InFlightRegion::create(num_queues, queue_size).map_err(refused)?;
+        let (file, size) = InFlightRegion::create(num_queues).map_err(refused)?;
         let kept = file.try_clone().map_err(refused)?;
         self.in_flight = Some(InFlightRegion::open(kept, 0, size, num_queues, queue_size).map_err(refused)?);
         Ok((VhostUserInflight::new(size, 0, num_queues, queue_size), file))

@@ -43,23 +43,27 @@ fn bytes_of_ring(length: u16) -> u64 {
 pub(crate) struct InFlightRegion {
     memory: GuestMemory,
     queues: u16,
+    /// The longest ring that has room.
     length: u16,
 }
 
 impl InFlightRegion {
-    /// The file of a new region, and its size.
+    /// The file of a new region, and its size. Each ring has room for the longest ring that there may be,
+    /// because the length that a front end announces is no bound: QEMU 10 announces 128 descriptors, and its
+    /// guest makes a ring of 1,024.
     ///
     /// # Errors
-    /// When there are to be too many or too long rings, or the system has no memory.
-    pub(crate) fn create(queues: u16, length: u16) -> io::Result<(File, u64)> {
-        let size = size_of_region(queues, length)?;
+    /// When there are to be too many rings, or the system has no memory.
+    pub(crate) fn create(queues: u16) -> io::Result<(File, u64)> {
+        let size = size_of_region(queues, LONGEST_RING)?;
         let file = memfd_create("tidegate-in-flight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, size)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((file.into(), size))
     }
 
-    /// A region that the front end has kept, or one that is new.
+    /// A region that the front end has kept, or one that is new. A region without room for the longest ring
+    /// was made by an earlier program for rings of the announced `length`.
     ///
     /// # Errors
     /// When it is too small for its rings, or cannot be mapped.
@@ -67,6 +71,7 @@ impl InFlightRegion {
         if size < size_of_region(queues, length)? {
             return Err(io::Error::other("the region for requests in flight is too small for its rings"));
         }
+        let length = if size < size_of_region(queues, LONGEST_RING)? { length } else { LONGEST_RING };
         let memory = GuestMemory::new(vec![SharedRegion::map(0, file, offset, size)?])?;
         Ok(Self { memory, queues, length })
     }
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_successor_finds_what_was_in_flight_in_its_order() {
-        let (file, size) = InFlightRegion::create(2, 128).unwrap();
+        let (file, size) = InFlightRegion::create(2).unwrap();
         let mut first = region(&file, size).ring(1, 128).unwrap();
         assert!(first.recover(7).unwrap().is_empty());
         for head in [5, 3, 9] {
@@ -187,9 +192,31 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_longer_than_announced_has_its_record() {
+        let (file, size) = InFlightRegion::create(2).unwrap();
+        for (ring, head) in [(0, LONGEST_RING - 1), (1, 0)] {
+            let mut record = region(&file, size).ring(ring, LONGEST_RING).unwrap();
+            record.recover(0).unwrap();
+            record.taken(head).unwrap();
+        }
+        let left = |ring| region(&file, size).ring(ring, LONGEST_RING).unwrap().recover(0).unwrap();
+        assert_eq!([left(0), left(1)], [vec![LONGEST_RING - 1], vec![0]]);
+    }
+
+    #[test]
+    fn a_region_made_for_the_announced_length_keeps_its_layout() {
+        let (file, size) = InFlightRegion::create(2).unwrap();
+        let small = size_of_region(2, 128).unwrap();
+        assert!(small < size);
+        let record = region(&file, small).ring(1, 128).unwrap();
+        assert_eq!(record.base, bytes_of_ring(128));
+        assert!(region(&file, small).ring(1, 256).is_none());
+    }
+
+    #[test]
     fn a_death_between_any_two_steps_of_a_completion_neither_loses_nor_doubles_it() {
         for steps in 0..4 {
-            let (file, size) = InFlightRegion::create(2, 128).unwrap();
+            let (file, size) = InFlightRegion::create(2).unwrap();
             let mut ring = region(&file, size).ring(0, 128).unwrap();
             ring.recover(0).unwrap();
             ring.taken(5).unwrap();
@@ -213,11 +240,13 @@ mod tests {
 
     #[test]
     fn a_region_too_small_or_absurd_is_refused() {
-        let (file, size) = InFlightRegion::create(1, 128).unwrap();
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128).is_err());
-        assert!(InFlightRegion::open(file, 0, size * 2, 1, 128).is_err(), "beyond its file");
-        for (queues, length) in [(0, 128), (1, 0), (u16::MAX, 128), (1, u16::MAX)] {
-            assert!(InFlightRegion::create(queues, length).is_err());
+        let (file, size) = InFlightRegion::create(1).unwrap();
+        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, LONGEST_RING).is_err());
+        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size * 2, 1, 128).is_err(), "too long");
+        for length in [0, LONGEST_RING + 1] {
+            assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 1, length).is_err());
         }
+        assert!(InFlightRegion::create(0).is_err());
+        assert!(InFlightRegion::create(MOST_QUEUES + 1).is_err());
     }
 }
