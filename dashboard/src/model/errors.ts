@@ -9,6 +9,8 @@ const RECENT_SECONDS = 60;
 const KINDS: Record<ErrorCount["kind"], string> = {
   io: "I/O error",
   no_space: "no space left",
+  not_permitted: "not permitted by the storage",
+  invalid: "not taken by the storage",
   no_memory: "no memory",
   shutting_down: "shutting down",
 };
@@ -17,7 +19,7 @@ const KINDS: Record<ErrorCount["kind"], string> = {
 const MOST_NAMED = 2;
 
 /** Returns true if a request failed in the last minute. */
-export function isFailing({ errors }: ConsumerStatus): boolean {
+export function isFailing({ errors }: { errors?: ConsumerErrors | null }): boolean {
   return hasFailed(errors) && errors.last_seconds !== null && errors.last_seconds < RECENT_SECONDS;
 }
 
@@ -43,20 +45,17 @@ export interface Failures {
   long: string;
 }
 
-/** The consumers of a resource whose requests fail now. `null`: none is known. */
+/** The requests of a resource that fail now. `null`: none does. */
 export function failures(resource: ResourceStatus): Failures | null {
+  const { errors } = resource;
+  if (errors == null || !isFailing(resource)) return null;
+  // Consumers of other resources than the one shown are not told one by one.
   const failing = resource.consumers.filter(isFailing);
-  const all = failing.flatMap((one) => one.errors ?? []);
-  if (all.length === 0) return null;
-  const kinds = [...new Set(all.map(kindWords))].join("; ");
-  const names = named(failing);
-  const last = age(Math.min(...all.map((errors) => errors.last_seconds ?? Infinity)));
-  const since = all.flatMap((errors) => errors.since_seconds ?? []);
-  const length = since.length === 0 ? "" : `for ${age(Math.max(...since))}, `;
-  return {
-    short: `requests of ${names} fail`,
-    long: `Requests of ${names} fail: ${kinds}; ${length}the last one ${last} ago.`,
-  };
+  const requests = failing.length === 0 ? "requests" : `requests of ${named(failing)}`;
+  const length = errors.since_seconds === null ? "" : `for ${age(errors.since_seconds)}, `;
+  const last = age(errors.last_seconds ?? 0);
+  const sentence = `${requests} fail: ${kindWords(errors)}; ${length}the last one ${last} ago.`;
+  return { short: `${requests} fail`, long: sentence.charAt(0).toUpperCase() + sentence.slice(1) };
 }
 
 /** Errors that are over, in a sentence. `null`: there were none. */

@@ -46,6 +46,8 @@ function judgeLaw(resource: ResourceStatus, sees: boolean): LawJudgement {
   const unknown = (short: string, long: string): LawJudgement => ({ tone: "unknown", short, long });
   if (!sees) return unknown("cannot see", "Unknown: the machine's counters cannot be read.");
   if (!resource.present) return unknown("storage away", "Unknown: its storage is not on this machine.");
+  const uncounted = resource.uncounted ?? [];
+  if (uncounted.length > 0) return unknown("cannot see", `Unknown: ${uncounted.join("; ")}.`);
   if (law === null) return { tone: "idle", short: "no law", long: "No law: shares and limits only." };
   if (decided === null) return unknown("no decision", "Unknown: nothing has been decided yet.");
   if (decided.age_seconds > Math.max(OLD_INTERVALS * law.interval_seconds, OLD_SECONDS)) {

@@ -32,6 +32,10 @@ export interface ClusterMember {
 export interface ResourceStatus {
   name: string;
   present: boolean;
+  /** Requests of all its consumers that failed. */
+  errors?: ConsumerErrors | null;
+  /** Devices that the kernel does not count, each with the remedy. */
+  uncounted?: string[];
   throttle_fails: boolean;
   law: LawStatus | null;
   decided: DecisionStatus | null;
@@ -141,7 +145,7 @@ export interface ConsumerErrors {
 }
 
 export interface ErrorCount {
-  kind: "io" | "no_space" | "no_memory" | "shutting_down";
+  kind: "io" | "no_space" | "not_permitted" | "invalid" | "no_memory" | "shutting_down";
   count: number;
 }
 

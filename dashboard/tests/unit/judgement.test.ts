@@ -46,11 +46,13 @@ const NO_SPACE: ConsumerErrors = {
 test("requests that fail come first, whatever else is well or unknown", () => {
   const consumers = [consumer({ errors: NO_SPACE })];
   for (const sees of [true, false]) {
-    const { tone, short, long } = judgeResource(resource({}, { consumers }), sees);
+    const { tone, short, long } = judgeResource(resource({}, { consumers, errors: NO_SPACE }), sees);
     assert.equal(tone, "bad");
     assert.match(short, /^requests of backup fail; /);
     assert.equal(long, "Requests of backup fail: no space left; for 2 min, the last one under 1 s ago.");
   }
+  const hidden = judgeResource(resource({}, { errors: NO_SPACE }), true);
+  assert.match(hidden.long, /^Requests fail: no space left; /);
   assert.deepEqual(consumerState(consumer({ held: true, errors: NO_SPACE })), {
     tone: "bad",
     words: "requests fail: no space left",
