@@ -486,7 +486,9 @@ fn volumes_that_are_in_use_or_probably_not_meant_are_reported() {
     assert_eq!(findings(readers, readers), []);
     let empty = findings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
     assert!(matches!(&empty[..], [(5, message)] if message.ends_with("is empty")), "{empty:?}");
-    fs::write(folder.path().join("empty.raw"), b"QFI\xfb").unwrap();
+    let mut image = [0; 512];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    fs::write(folder.path().join("empty.raw"), image).unwrap();
     let image = findings("{ path = 'disk.raw' }", "{ path = 'empty.raw' }");
     assert!(matches!(&image[..], [(5, message)] if message.contains("qcow2")), "{image:?}");
 }

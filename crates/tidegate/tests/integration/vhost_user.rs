@@ -338,14 +338,15 @@ fn an_address_that_cannot_be_used_is_named_with_its_place() {
         (output.status.code(), text(&output.stderr))
     };
     let busy = format!("vhost-user:{}", service.path("disk.sock").display());
-    for (socket, said) in [
-        (busy.as_str(), "another server listens there"),
-        ("vhost-user:none/disk.sock", "there is no folder"),
-        ("vhost-user:disk.raw", "exists and is not a socket"),
-        ("unix:disk.sock", "must begin with `vhost-user:`"),
+    // What another program holds may be free later, so that the service is tried again.
+    for (socket, ends, said) in [
+        (busy.as_str(), 1, "listens there"),
+        ("vhost-user:none/disk.sock", 2, "there is no folder"),
+        ("vhost-user:disk.raw", 2, "exists and is not a socket"),
+        ("unix:disk.sock", 2, "must begin with `vhost-user:`"),
     ] {
         let (status, message) = refused(socket);
-        assert_eq!(status, Some(2), "{message}");
+        assert_eq!(status, Some(ends), "{message}");
         assert!(message.contains("tidegate.toml:8:11: ") && message.contains(said), "{message}");
     }
 }
