@@ -229,7 +229,9 @@ impl SessionResource {
     fn rescan(&mut self, sample: MachineSample, watch: &LoadWatch, seeks_members: bool) {
         let places = watch.devices_of(&self.config.storage);
         let numbers = places.iter().filter_map(|place| watch.device(*place).number());
-        self.uncounted = numbers.filter_map(|number| watch.uncounted(number)).collect();
+        // Of several devices, one that may only be unused hides nothing.
+        let hides = |device: &UncountedDevice| device.is_certain() || places.len() == 1;
+        self.uncounted = numbers.filter_map(|number| watch.uncounted(number)).filter(hides).collect();
         if let Some(elapsed) = sample.looked {
             let is_throttled = self.regulated.delay() > Latency::ZERO;
             let moved = places.iter().flat_map(|place| watch.device(*place).moved());

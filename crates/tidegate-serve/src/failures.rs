@@ -57,6 +57,10 @@ impl FailureSpell {
             return None;
         }
         self.goes_on = goes_on;
+        if consumer.errors.total() < self.before.total() {
+            // The export was removed and added again: it counts from nothing.
+            self.before = IoErrors::default();
+        }
         let errors = errors_status(&consumer.errors.since(&self.before), now)?.kinds_text();
         if goes_on {
             return Some(format!("requests of {} fail: {errors} so far", consumer.name));

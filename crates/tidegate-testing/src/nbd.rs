@@ -23,7 +23,11 @@ impl Raw {
 
     /// `None` when the server refuses.
     pub fn try_open(socket: &Path, export: &str) -> Option<Self> {
-        let mut stream = connect(socket);
+        Self::over(connect(socket), export)
+    }
+
+    /// The same over a stream that is connected.
+    pub fn over(mut stream: UnixStream, export: &str) -> Option<Self> {
         let mut client = ClientHandshake::open(ExportName::new(export).unwrap(), MessageStyle::Simple);
         let mut byte = [0];
         loop {

@@ -356,14 +356,14 @@ def main():
     configure(limited)
     status, said = refused(CONFIGURATION.format(port=PORT, exports=limited))
     figures["without_module"] = said
-    checks["without the module: status 2 and the place"] = (
-        status == 2 and "modprobe ublk_drv" in said and ":" in said
+    checks["without the module: status 1 and the place"] = (
+        status == 1 and "modprobe ublk_drv" in said and ":" in said
     )
     run("modprobe", "ublk_drv")
     without = CONFIGURATION.format(port=PORT, exports=limited).replace("unix:nbd.sock", "tcp:127.0.0.1:10999")
     status, said = refused(without, RIGHTS[:4] + ["--bounding-set=-all"])
     figures["without_rights"] = said
-    checks["without rights: status 2 and the place"] = status == 2 and "CAP_SYS_ADMIN" in said
+    checks["without rights: status 1 and the place"] = status == 1 and "CAP_SYS_ADMIN" in said
     gateway = Gateway(limited)
     gateway.start()
     checks["the device is there when the gateway is ready"] = os.path.exists(DEVICE)
@@ -382,7 +382,7 @@ def main():
             figures["queue"][name] = file.read().strip()
     status, said = refused(CONFIGURATION.format(port=PORT, exports=BUSY).replace("nbd.sock", "other.sock"))
     figures["busy"] = said
-    checks["the number of another export: status 2 and the place"] = status == 2 and "ublk:0" in said
+    checks["the number of another export: status 1 and the place"] = status == 1 and "ublk:0" in said
     checks["one session is shown as a disk"] = metric("tidegate_disks", 'consumer="disk"') == 1
     pressed(gateway, checks, figures)
     verified_writes(gateway, options, figures, checks)

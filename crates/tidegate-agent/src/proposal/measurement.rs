@@ -78,7 +78,11 @@ pub(super) fn measure(
     note_rates(inventory, &before, &counted(root, inventory), begin.elapsed());
     for (sum, storage) in sums.iter().zip(&mut inventory.storages) {
         storage.reads = sum.measured(ReadSource::Consumers);
-        let hidden = storage.members.iter().find_map(|number| uncounted(root, &volumes, &stats, *number));
+        let hidden = storage
+            .members
+            .iter()
+            .filter_map(|number| uncounted(root, &volumes, &stats, *number))
+            .find(|device| device.is_certain() || storage.members.len() == 1);
         if let Some(device) = hidden {
             (storage.reads, storage.unmeasured) = (None, Some(device.to_string()));
         } else if storage.reads.is_none() {

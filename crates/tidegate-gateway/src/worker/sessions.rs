@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::Shutdown;
+use rustix::net::{AddressFamily, Shutdown, sockopt};
 use rustix::time::Timespec;
 use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
@@ -48,6 +48,11 @@ fn has_hung_up(socket: &impl AsFd) -> bool {
     // It does not wait. If it fails it has found nothing, and the next answer shows the end.
     let _ = poll(&mut fds, Some(&NO_WAIT));
     !fds[0].revents().is_empty()
+}
+
+/// Returns true if the kernel tells the end of the other process from one that closed only its sending side.
+fn tells_its_end(socket: &impl AsFd) -> bool {
+    matches!(sockopt::socket_domain(socket), Ok(AddressFamily::UNIX))
 }
 
 impl PoolWorker {
@@ -91,7 +96,7 @@ impl PoolWorker {
             }
             (SessionPhase::Lingering(_), _) => self.close(key, "drained", now),
             (SessionPhase::Ending(_), _) => {}
-            (SessionPhase::Suspending { .. }, Ok(0)) if has_hung_up(&session.socket) => {
+            (SessionPhase::Suspending { .. }, Ok(0)) if !self.may_await_answers(key) => {
                 self.close(key, HUNG_UP, now);
             }
             // The next process reads the end of a half-closed connection again.
@@ -110,16 +115,38 @@ impl PoolWorker {
         }
     }
 
-    /// The client sends nothing more. Its kernel does not tell an end of the client from one that closed only
-    /// its sending side, unless both share this machine: complete requests are answered, and where no process
-    /// takes the first answer, that ends the session.
+    /// Returns true if a client that sends nothing more may be waiting for answers.
+    ///
+    /// Over TCP a client that has ended looks like one that closed only its sending side. It may have sent its
+    /// requests again over another connection, and changed the same blocks after that: a change that still
+    /// waits here must not come after those.
+    fn may_await_answers(&self, key: usize) -> bool {
+        let session = &self.sessions[key];
+        if session.requests == 0 || has_hung_up(&session.socket) {
+            return false;
+        }
+        let waits_to_change = |request: &ClientRequest| {
+            request.session == key
+                && match request.operation {
+                    CheckedOperation::Write { .. } => request.dispatched.is_none(),
+                    // In slices, of which the next ones wait.
+                    CheckedOperation::Trim { .. } | CheckedOperation::WriteZeroes { .. } => true,
+                    _ => false,
+                }
+        };
+        tells_its_end(&session.socket) || !self.requests.iter().any(|(_, request)| waits_to_change(request))
+    }
+
+    /// The client sends nothing more. What it waits for is answered; where no process takes the first answer,
+    /// that ends the session.
     fn end_input(&mut self, key: usize, now: Instant) {
+        let awaits_answers = self.may_await_answers(key);
         let session = &mut self.sessions[key];
         let reason = match session.input.is_within_request() {
             true => "the connection ended in the middle of a request",
             false => HUNG_UP,
         };
-        if session.requests == 0 || has_hung_up(&session.socket) {
+        if !awaits_answers {
             return self.close(key, reason, now);
         }
         session.phase = SessionPhase::Ending(reason);
@@ -300,9 +327,17 @@ impl PoolWorker {
         if sessions.is_empty() {
             return Vec::new();
         }
-        // A client that closed only its sending side still takes its answers.
-        let mut fds: Vec<PollFd<'_>> =
-            sessions.iter().map(|(_, session)| PollFd::new(&session.socket, PollFlags::empty())).collect();
+        // A client that closed only its sending side still takes its answers. Where its end looks the same, what
+        // it may have sent again elsewhere is not begun.
+        let mut fds: Vec<PollFd<'_>> = sessions
+            .iter()
+            .map(|(_, session)| match session.phase {
+                SessionPhase::Open if !tells_its_end(&session.socket) => {
+                    PollFd::new(&session.socket, PollFlags::RDHUP)
+                }
+                _ => PollFd::new(&session.socket, PollFlags::empty()),
+            })
+            .collect();
         // It does not wait. If it fails it has found nothing, and is asked again in a moment.
         let _ = poll(&mut fds, Some(&NO_WAIT));
         let gone = sessions.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());

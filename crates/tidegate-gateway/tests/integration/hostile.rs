@@ -1,7 +1,9 @@
 //! Clients and storage that misbehave: what they get, and that nobody else notices.
 
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command as Program;
 use std::time::{Duration, Instant};
@@ -528,4 +530,26 @@ fn what_cannot_be_served_is_said_at_the_start() {
     std::fs::write(directory.path().join("nbd.sock"), "precious").unwrap();
     assert!(matches!(start(emulated_pool(&["x"], MIB, 10.0)), Err(StartError::Listen { .. })));
     assert_eq!(std::fs::read(directory.path().join("nbd.sock")).unwrap(), b"precious");
+}
+
+#[test]
+fn changes_of_a_client_that_ended_came_after_those_that_it_sent_again_elsewhere() {
+    let mut pool = emulated_pool(&["a"], 64 * MIB, 20.0);
+    pool.depth = 1;
+    let mut config = GatewayConfig::new(Vec::new(), vec![pool]);
+    config.listen.push(ListenEndpoint::Tcp("127.0.0.1:0".parse().unwrap()).into());
+    let served = Served::with(tempfile::tempdir().unwrap(), config);
+    let ListenEndpoint::Tcp(address) = served.gateway.addresses()[0] else { panic!("no TCP address") };
+    // The type has no part in what is read and written.
+    let stream = UnixStream::from(OwnedFd::from(TcpStream::connect(address).unwrap()));
+    let mut client = Raw::over(stream, "a").unwrap();
+    for cookie in 0..50 {
+        client.send_write(cookie, cookie * 4096, &[9; 4096]);
+    }
+    served.wait_until(|pool| pool.consumers[0].queued >= 40);
+    drop(client);
+    // Over TCP the kernel does not tell this end from a half-closed connection.
+    let pool = served.wait_until(|pool| pool.sessions == 0);
+    assert_eq!(pool.consumers[0].queued, 0, "what waited is not carried out");
+    assert!(pool.consumers[0].writes.count < 10, "{}", pool.consumers[0].writes.count);
 }

@@ -112,7 +112,8 @@ fn walk(walk: &Walk) {
     let folder = tempfile::tempdir().expect("a folder");
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().expect("a folder of programs");
     let path = format!("{}:{}", program.display(), std::env::var("PATH").expect("a path"));
-    let output = Command::new("unshare")
+    let output = Command::new("timeout")
+        .args(["120", "unshare"])
         .args(namespaces)
         .args(["bash", "-c", &script(walk, &page)])
         .current_dir(&folder)
