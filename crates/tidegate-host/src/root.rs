@@ -38,6 +38,14 @@ impl SystemRoot {
         let path = self.path(usual);
         fs::read_to_string(&path).map_err(|source| ReadError::Unreadable { path, source })
     }
+
+    /// Returns the first two numbers of the kernel's version; `None` if it does not say them.
+    pub(crate) fn kernel_version(&self) -> Option<(u32, u32)> {
+        let text = self.read("/proc/sys/kernel/osrelease").ok()?;
+        let parts = text.split(|letter: char| !letter.is_ascii_digit());
+        let mut numbers = parts.map_while(|part| part.parse().ok());
+        numbers.next().zip(numbers.next())
+    }
 }
 
 /// The reason that a file of the kernel's cannot be used.

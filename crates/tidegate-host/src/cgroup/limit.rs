@@ -70,6 +70,14 @@ impl LimitKey {
         value.min(self.most())
     }
 
+    /// A number that no device reaches, and small enough for the kernel to reckon with.
+    const fn unreachable(self) -> u64 {
+        match self {
+            Self::ReadBytes | Self::WriteBytes => 1 << 44,
+            Self::Reads | Self::Writes => 100_000_000,
+        }
+    }
+
     /// Beyond these the kernel knows none: the numbers themselves are what it takes for "none".
     const fn most(self) -> u64 {
         match self {
@@ -154,6 +162,35 @@ impl IoLimit {
         Self { values: [lower(0), lower(1), lower(2), lower(3)] }
     }
 
+    /// Returns true if any number is lower than that of another limit that has it.
+    pub(crate) fn is_below(self, other: Self) -> bool {
+        self.pairs(other).any(|pair| matches!(pair, (Some(one), Some(other)) if one < other))
+    }
+
+    /// Returns true if any number limits what another limit leaves free.
+    pub(crate) fn limits_more_than(self, other: Self) -> bool {
+        self.pairs(other).any(|pair| matches!(pair, (Some(_), None)))
+    }
+
+    /// With numbers instead that no device reaches.
+    pub(crate) fn wide(self) -> Self {
+        let wide = |key: LimitKey| self.get(key).map(|_| key.unreachable());
+        Self { values: LimitKey::ALL.map(wide) }
+    }
+
+    /// With no number below half of the one of another limit that has it.
+    pub(crate) fn at_least_half_of(self, other: Self) -> Self {
+        let values = LimitKey::ALL.map(|key| match (self.get(key), other.get(key)) {
+            (Some(one), Some(other)) => Some(one.max(other.div_ceil(2))),
+            (one, _) => one,
+        });
+        Self { values }
+    }
+
+    fn pairs(self, other: Self) -> impl Iterator<Item = (Option<u64>, Option<u64>)> {
+        self.values.into_iter().zip(other.values)
+    }
+
     /// With each number that is one of `ours` replaced by what was found.
     pub(crate) fn without(self, ours: [Self; 2], found: Self) -> Self {
         Self {
@@ -166,7 +203,7 @@ impl IoLimit {
 
     /// Returns true if the difference is not worth a change.
     pub(crate) fn is_about(self, other: Self) -> bool {
-        self.values.iter().zip(other.values).all(|(one, other)| match (*one, other) {
+        self.pairs(other).all(|(one, other)| match (one, other) {
             (Some(one), Some(other)) => (one as f64 - other as f64).abs() <= ABOUT * one as f64,
             (one, other) => one == other,
         })

@@ -315,10 +315,7 @@ impl VolumeTree {
 
 /// Returns true if device-mapper and md certainly heed the switch on this kernel.
 fn layers_heed(root: &SystemRoot) -> bool {
-    let Ok(text) = root.read("/proc/sys/kernel/osrelease") else { return false };
-    let mut numbers =
-        text.split(|letter: char| !letter.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    numbers.next().zip(numbers.next()).is_some_and(|version| version >= LAYERS_HEED)
+    root.kernel_version().is_some_and(|version| version >= LAYERS_HEED)
 }
 
 /// A path without `..`, which is taken literally.

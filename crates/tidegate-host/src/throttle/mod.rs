@@ -9,6 +9,7 @@ pub mod cgroups;
 mod edt;
 mod guardian;
 mod interface;
+mod lowering;
 mod netem;
 mod nft;
 mod plan;

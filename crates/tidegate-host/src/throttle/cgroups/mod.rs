@@ -19,6 +19,7 @@ use tidegate_units::{ConsumerName, Instant};
 
 use self::mark::LimitMark;
 use super::capability::{CapabilityNeed, KernelCapability};
+use super::lowering::{self, LimitLowering, LoweringSteps};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
 use crate::cgroup::{CgroupTree, CgroupVersion, IoLimit};
 use crate::device::DeviceNumber;
@@ -42,6 +43,7 @@ pub struct Cgroups {
     /// The devices that the kernel was told to count for.
     counted: BTreeSet<DeviceNumber>,
     looked: Instant,
+    lowering: LimitLowering,
 }
 
 impl Cgroups {
@@ -59,11 +61,13 @@ impl Cgroups {
 
     fn of(root: SystemRoot, tree: CgroupTree) -> Self {
         let (held, unsure, counted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { root, tree, held, unsure, counted, looked: Instant::ZERO }
+        let lowering = LimitLowering::new(&root);
+        Self { root, tree, held, unsure, counted, looked: Instant::ZERO, lowering }
     }
 
     /// Puts the wanted limits into force, for all cgroups and devices; one that is not named is released. A
-    /// limit in force costs a look each second. Every change is read back.
+    /// limit in force costs a look each second. Every change is read back. On Linux 6.1 to 6.5, limits are
+    /// lowered by steps, which take at least a tenth of a second.
     ///
     /// # Errors
     /// The first thing that could not be done; everything else was. The next call tries it again.
@@ -85,9 +89,11 @@ impl Cgroups {
         for key in released {
             note(self.release(&key));
         }
+        let mut changes = Vec::new();
         for (key, limit) in wanted {
-            note(self.hold(&key, limit));
+            note(self.hold(&key, limit).map(|mark| changes.extend(mark.map(|mark| (key, mark)))));
         }
+        note(self.set_all(changes));
         failed
     }
 
@@ -134,17 +140,18 @@ impl Cgroups {
         self.tree.path().join(cgroup.as_str())
     }
 
-    fn hold(&mut self, key: &CgroupDevice, limit: IoLimit) -> Result<(), ThrottleError> {
+    /// Returns what is to be put into force for a limit to hold, if it does not yet.
+    fn hold(&mut self, key: &CgroupDevice, limit: IoLimit) -> Result<Option<LimitMark>, ThrottleError> {
         let known = self.held.get(key).copied();
         let is_in_force = known.is_some_and(|mark| mark.in_force.is_about(mark.found.min(limit)));
         if is_in_force && !self.unsure.contains(key) {
-            return Ok(());
+            return Ok(None);
         }
         // Gone, or the kernel does not limit it: who asked for it is told by what the sensor says.
         let directory = self.directory(&key.0);
         let Some(limits) = self.tree.limits(&directory)? else {
             self.forget(key);
-            return Ok(());
+            return Ok(None);
         };
         let seen = limits.get(&key.1).copied().unwrap_or_default();
         let marked = || {
@@ -152,12 +159,58 @@ impl Cgroups {
             Ok::<_, ThrottleError>(marks.and_then(|marks| marks.get(&key.1).copied()))
         };
         // A cgroup with an unknown limit is asked, too: an agent may have died with it in force.
-        let mark = match known.map_or_else(marked, |mark| Ok(Some(mark)))? {
+        Ok(Some(match known.map_or_else(marked, |mark| Ok(Some(mark)))? {
             // Ours would overwrite what another program has set since the last look.
             Some(mark) => found_anew(key, mark, seen, limit),
             None => LimitMark::over(seen, seen, limit),
-        };
-        self.set(key, mark)
+        }))
+    }
+
+    /// Puts limits into force, in such steps as the kernel counts right.
+    fn set_all(&mut self, changes: Vec<(CgroupDevice, LimitMark)>) -> Result<(), ThrottleError> {
+        let (mut failed, mut lowered) = (Ok(()), Vec::new());
+        for (key, goal) in changes {
+            let is_owed = self.held.get(&key).is_some_and(|ours| goal.before.is_below(ours.in_force));
+            let done = match self.lowering.steps(key.1, goal.before, goal.in_force, is_owed) {
+                None => self.set(&key, goal),
+                Some(steps) => {
+                    let done = self.set(&key, LimitMark { in_force: steps.reached(), ..goal });
+                    lowered.extend(done.is_ok().then_some((key, goal, steps)));
+                    done
+                }
+            };
+            failed = failed.and(done);
+        }
+        while lowering::wait_for_next(lowered.iter().map(|(_, _, steps)| steps)) {
+            lowered.retain_mut(|(key, goal, steps)| {
+                let done = self.go_on(key, *goal, steps);
+                let goes_on = matches!(done, Ok(true)) && !steps.is_over();
+                if failed.is_ok() {
+                    failed = done.map(drop);
+                }
+                goes_on
+            });
+        }
+        failed
+    }
+
+    /// Takes the next step to a limit. Returns false if another program has set a limit since the last step: the next
+    /// call sees to that.
+    fn go_on(
+        &mut self,
+        key: &CgroupDevice,
+        goal: LimitMark,
+        steps: &mut LoweringSteps,
+    ) -> Result<bool, ThrottleError> {
+        let before = steps.reached();
+        let limits = self.tree.limits(&self.directory(&key.0))?.unwrap_or_default();
+        if limits.get(&key.1) != Some(&before) {
+            self.unsure.insert(key.clone());
+            return Ok(false);
+        }
+        steps.advance();
+        self.set(key, LimitMark { before, in_force: steps.reached(), ..goal })?;
+        Ok(true)
     }
 
     /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or
@@ -225,28 +278,31 @@ impl Cgroups {
     /// device that was made anew, is set again. A limit that another program set counts from now on.
     fn look(&mut self) -> Result<(), ThrottleError> {
         let held: Vec<_> = self.held.iter().map(|(key, mark)| (key.clone(), *mark)).collect();
-        let mut failed = Ok(());
+        let (mut failed, mut changes) = (Ok(()), Vec::new());
         for (key, mark) in held {
-            failed = failed.and(self.compare(&key, mark));
+            match self.compare(&key, mark) {
+                Ok(change) => changes.extend(change.map(|mark| (key, mark))),
+                Err(error) => failed = failed.and(Err(error)),
+            }
         }
-        failed
+        failed.and(self.set_all(changes))
     }
 
-    fn compare(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<(), ThrottleError> {
+    /// Returns what is to be put into force for a limit to hold again.
+    fn compare(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<Option<LimitMark>, ThrottleError> {
         let directory = self.directory(&key.0);
         let Some(limits) = self.tree.limits(&directory)? else {
             self.forget(key);
-            return Ok(());
+            return Ok(None);
         };
         let seen = limits.get(&key.1).copied().unwrap_or_default();
         let is_marked = mark::read(&self.tree, &directory)
             .map_err(|source| marking(&directory, source))?
             .is_some_and(|marks| marks.contains_key(&key.1));
         if seen == mark.in_force && is_marked {
-            return Ok(());
+            return Ok(None);
         }
-        let mark = found_anew(key, mark, seen, mark.wanted);
-        self.set(key, mark)
+        Ok(Some(found_anew(key, mark, seen, mark.wanted)))
     }
 }
 

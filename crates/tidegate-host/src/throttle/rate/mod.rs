@@ -25,8 +25,10 @@ pub use limit::WriteLimit;
 
 use self::cgroup::{IoHierarchy, OwnCgroup};
 use super::capability::{CapabilityNeed, KernelCapability};
+use super::lowering::{self, LimitLowering};
 use super::plan::RULE_STAYS;
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
+use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 use crate::sense::session::TargetKind;
@@ -64,6 +66,7 @@ pub struct Rate {
     looked: Instant,
     /// The last time that a consumer was throttled.
     last_held: Instant,
+    lowering: LimitLowering,
 }
 
 impl Rate {
@@ -77,6 +80,7 @@ impl Rate {
         let hierarchy = IoHierarchy::find(&root)?;
         hierarchy.claim()?;
         Ok(Self {
+            lowering: LimitLowering::new(&root),
             root,
             hierarchy,
             cgroup: None,
@@ -138,7 +142,7 @@ impl Rate {
             Some(cgroup) => cgroup,
             none => none.insert(self.hierarchy.make()?),
         };
-        let changed = write(&self.hierarchy, cgroup, &mut self.in_force, limits)?;
+        let changed = write(&self.hierarchy, &self.lowering, cgroup, &mut self.in_force, limits)?;
         let looks = begins || now.saturating_since(self.looked) >= LOOK_AGAIN;
         if looks {
             self.looked = now;
@@ -181,6 +185,7 @@ fn limits(wanted: &[ThrottleRequest]) -> BTreeMap<DeviceNumber, WriteLimit> {
 /// Gives devices their limits, and releases those without one. Returns true if anything was to be changed.
 fn write(
     hierarchy: &IoHierarchy,
+    lowering: &LimitLowering,
     cgroup: &OwnCgroup,
     in_force: &mut BTreeMap<DeviceNumber, WriteLimit>,
     limits: &BTreeMap<DeviceNumber, WriteLimit>,
@@ -191,15 +196,28 @@ fn write(
         hierarchy.release(cgroup, device)?;
         in_force.remove(&device);
     }
+    let mut lowered = Vec::new();
     for (device, limit) in limits {
-        if in_force.get(device).is_some_and(|known| known.is_about(*limit)) {
+        let known = in_force.get(device);
+        if known.is_some_and(|known| known.is_about(*limit)) {
             continue;
         }
+        let before = known.map_or(IoLimit::NONE, |known| (*known).into());
+        let steps = lowering.steps(*device, before, (*limit).into(), false);
+        let first = steps.as_ref().map_or(*limit, |steps| WriteLimit::of(steps.reached()));
         // A volume that was removed meanwhile needs no throttling: the next rescan says so, too.
-        if hierarchy.limit(cgroup, *device, *limit)? {
+        if hierarchy.limit(cgroup, *device, first)? {
             in_force.insert(*device, *limit);
+            lowered.extend(steps.map(|steps| (*device, steps)));
             changed = true;
         }
+    }
+    while lowering::wait_for_next(lowered.iter().map(|(_, steps)| steps)) {
+        for (device, steps) in &mut lowered {
+            steps.advance();
+            hierarchy.limit(cgroup, *device, WriteLimit::of(steps.reached()))?;
+        }
+        lowered.retain(|(_, steps)| !steps.is_over());
     }
     Ok(changed)
 }
