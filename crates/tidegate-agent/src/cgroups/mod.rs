@@ -10,7 +10,9 @@ use tidegate_host::sense::{CgroupReader, DiskDelta, UncountedDevice, diskstats::
 use tidegate_host::throttle::{ThrottleInForce, ThrottleRequest};
 use tidegate_host::{DeviceNumber, ReadError, SystemRoot};
 use tidegate_journal::{ConsumerReading, LimitReading, ThrottleReading};
-use tidegate_regulate::{DeviceLoad, EligibleConsumer, RegulatedResource, SentLoad, ThrottleKind};
+use tidegate_regulate::{
+    DeviceLoad, EligibleConsumer, RegulatedResource, SentLoad, StorageLoad, ThrottleKind,
+};
 use tidegate_units::{ConsumerName, Instant, Latency, ResourceName};
 
 pub use config::CgroupConfig;
@@ -33,6 +35,8 @@ pub(super) struct CgroupResource {
     stale: bool,
     /// The device, if the kernel did not count its requests at the last rescan: nothing is known then.
     uncounted: Option<UncountedDevice>,
+    /// What the services beside the eligible cgroups had done when they were first seen, and since.
+    protected: BTreeMap<ConsumerName, (IoCounters, IoCounters)>,
 }
 
 impl CgroupResource {
@@ -45,6 +49,7 @@ impl CgroupResource {
             seen: Instant::ZERO,
             stale: true,
             uncounted: None,
+            protected: BTreeMap::new(),
         })
     }
 
@@ -83,6 +88,7 @@ impl CgroupResource {
                 ..EligibleConsumer::new(name.clone())
             };
             self.regulated.set_consumers(names.map(eligible));
+            self.follow_protected();
             self.stale = false;
         }
         if let Some(device) = self.device {
@@ -99,6 +105,18 @@ impl CgroupResource {
         }
         self.seen = now;
         Ok(self.regulated.pass(sample.elapsed).map(|_| self.regulated.decide(now, None)))
+    }
+
+    fn follow_protected(&mut self) {
+        let known = std::mem::take(&mut self.protected);
+        let beside = self.device.map(|device| self.reader.beside(device)).unwrap_or_default();
+        self.protected.extend(beside.into_iter().map(|(name, now)| {
+            let first = known.get(&name).map_or(now, |(first, _)| *first);
+            // One that was made anew begins with nothing.
+            let (first, since) =
+                now.since(first).map_or((IoCounters::default(), now), |since| (first, since));
+            (name, (first, since))
+        }));
     }
 
     /// Adds what was done since the sample before.
@@ -168,7 +186,13 @@ impl CgroupResource {
 
     /// Returns the resource's state. `present` says whether the machine has the device.
     pub(super) fn status(&self, present: bool) -> ResourceStatus {
+        let protected = self.protected.iter().filter(|(_, (_, since))| *since != IoCounters::default());
+        let protected = protected.map(|(name, (_, since))| {
+            let SentLoad { reads, writes } = sent(*since);
+            (name.clone(), StorageLoad { reads, writes, ..StorageLoad::default() })
+        });
         ResourceStatus {
+            protected: protected.collect(),
             names: self.reader.names().clone(),
             uncounted: self.uncounted.iter().map(ToString::to_string).collect(),
             ..ResourceStatus::of(&self.regulated, present, BTreeMap::new())
@@ -270,6 +294,41 @@ sys/fs/cgroup/batch/one/io.stat
         let resource = CgroupResource::new(&SystemRoot::at(tree.path()), config.cgroups[0].clone()).unwrap();
         let path = ConsumerName::new("system.slice/backup.service").unwrap();
         assert_eq!(resource.status(true).names, [(path, "unit:backup.service".to_owned())].into());
+    }
+
+    #[test]
+    fn services_that_use_the_device_beside_the_eligible_ones_are_told_as_protected() {
+        let tree = tempfile::tempdir().unwrap();
+        unpack(TREE, tree.path()).unwrap();
+        let counted = |service: &str, reads: u64| {
+            let path = format!("sys/fs/cgroup/{service}/io.stat");
+            let text = format!("8:0 rbytes={} wbytes=0 rios={reads} wios=0\n", 4096 * reads);
+            tidegate_host::trees::write_file(tree.path(), &path, text.as_bytes()).unwrap();
+        };
+        let root = SystemRoot::at(tree.path());
+        let watch = LoadWatch::Machine(Box::new(
+            crate::watch::MachineWatch::new(root.clone(), Default::default()).unwrap(),
+        ));
+        let config = AgentConfig::parse("agent.toml", TOLD).unwrap();
+        let mut resource = CgroupResource::new(&root, config.cgroups[0].clone()).unwrap();
+        let mut seconds = 0;
+        let mut protected = |resource: &mut CgroupResource| {
+            seconds += 1;
+            let elapsed = Duration::from_secs(1);
+            let sample = MachineSample { elapsed, looked: Some(elapsed), changed: false };
+            resource.observe(Instant::from_nanos(seconds * 1_000_000_000), sample, &watch).unwrap();
+            let told = resource.status(true).protected.into_iter();
+            told.map(|(name, load)| (name.to_string(), load.reads.count)).collect::<Vec<_>>()
+        };
+        for (service, reads) in [("system.slice/db", 7), ("system.slice/idle", 7), ("batch/one", 7)] {
+            counted(service, reads);
+        }
+        assert_eq!(protected(&mut resource), []);
+        counted("system.slice/db", 12);
+        counted("batch/one", 12);
+        assert_eq!(protected(&mut resource), [("system.slice/db".to_owned(), 5)]);
+        counted("system.slice/db", 2);
+        assert_eq!(protected(&mut resource), [("system.slice/db".to_owned(), 2)], "it was made anew");
     }
 
     #[test]

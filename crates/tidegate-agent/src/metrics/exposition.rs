@@ -53,8 +53,7 @@ pub struct ResourceStatus {
     pub writes: OperationTotals,
     /// The consumers that are eligible now, each with its load since it is.
     pub members: BTreeMap<ConsumerName, StorageLoad>,
-    /// The consumers that load it and are not eligible now, each with its load since it is not. Those beside
-    /// eligible cgroups are not known one by one.
+    /// The consumers that load it and are not eligible now, each with its load since it is not.
     pub protected: BTreeMap<ConsumerName, StorageLoad>,
     /// The initiators that report on it, by name.
     pub reporters: Vec<Reporter>,

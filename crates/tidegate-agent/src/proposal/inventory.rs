@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_host::cgroup::{CgroupPattern, CgroupTree};
+use tidegate_host::cgroup::CgroupTree;
 use tidegate_host::sense::session::TargetReading;
 use tidegate_host::sense::volume::BlockDevice;
 use tidegate_host::sense::{DeviceGroup, TargetSession, VolumeTree, sessions};
@@ -109,7 +109,7 @@ impl MachineInventory {
         if !network.is_empty() {
             return Ok(Self { kind: Some(RegulationKind::Network), storages: network, methods });
         }
-        let cgroups = cgroups(root);
+        let cgroups = CgroupTree::find(root).map(|tree| tree.services()).unwrap_or_default();
         let storages: Vec<_> = volumes
             .devices()
             .iter()
@@ -193,18 +193,4 @@ fn of_group(
         reads: None,
         unmeasured: None,
     })
-}
-
-/// Cgroups of the second level, such as services and containers, and those of the first that have none.
-fn cgroups(root: &SystemRoot) -> Vec<String> {
-    let Ok(tree) = CgroupTree::find(root) else { return Vec::new() };
-    let all = |pattern: &str| {
-        let pattern: Option<CgroupPattern> = pattern.parse().ok();
-        pattern.and_then(|pattern| tree.expand(&[pattern]).ok()).unwrap_or_default()
-    };
-    let mut found = all("*/*");
-    let has_inner = |name: &String| found.iter().any(|inner| inner.starts_with(&format!("{name}/")));
-    let outer: Vec<_> = all("*").into_iter().filter(|name| !has_inner(name)).collect();
-    found.extend(outer);
-    found.into_iter().collect()
 }

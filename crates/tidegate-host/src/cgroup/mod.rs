@@ -192,6 +192,21 @@ impl CgroupTree {
         Ok(wanted.map(|(path, name)| (path.clone(), name.clone())).collect())
     }
 
+    /// Cgroups of the second level, such as services and containers, and those of the first that have none,
+    /// as far as they can be read.
+    #[must_use]
+    pub fn services(&self) -> BTreeSet<String> {
+        let all = |pattern: &str| {
+            let pattern: Option<CgroupPattern> = pattern.parse().ok();
+            pattern.and_then(|pattern| self.expand(&[pattern]).ok()).unwrap_or_default()
+        };
+        let mut found = all("*/*");
+        let slices: BTreeSet<String> =
+            found.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned())).collect();
+        found.extend(all("*").into_iter().filter(|name| !slices.contains(name)));
+        found
+    }
+
     /// The cgroups that have a name that people use, as far as they can be read.
     #[must_use]
     pub fn named(&self) -> Vec<NamedCgroup> {

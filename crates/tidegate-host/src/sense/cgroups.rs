@@ -13,6 +13,9 @@ use crate::cgroup::{CgroupPattern, CgroupTree, IoCounters, NamedCgroup};
 use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 
+/// The most services beside the configured cgroups that are read, each second.
+const MOST_BESIDE: usize = 1_000;
+
 /// Reads what the cgroups that are meant by some patterns do to one device.
 #[derive(Debug)]
 pub struct CgroupReader {
@@ -131,6 +134,32 @@ impl CgroupReader {
         fresh || self.cgroups.len() != before
     }
 
+    /// Returns what the services beside the configured cgroups have done to a device so far; those that did
+    /// nothing, and those that cannot be read, are left out.
+    #[must_use]
+    pub fn beside(&self, device: DeviceNumber) -> Vec<(ConsumerName, IoCounters)> {
+        let services = self.tree.services().into_iter().filter(|path| !self.is_meant_with(path));
+        let read = |path: String| {
+            let counters = self.tree.counters(&path).ok()??.get(&device).copied()?;
+            Some((ConsumerName::new(&path).ok()?, counters))
+        };
+        services.take(MOST_BESIDE).filter_map(read).collect()
+    }
+
+    /// Returns true if a cgroup is one of the configured ones, or in one, or has one in it.
+    fn is_meant_with(&self, path: &str) -> bool {
+        let mut outer = Some(path);
+        while let Some(path) = outer {
+            if ConsumerName::new(path).is_ok_and(|name| self.cgroups.contains_key(&name)) {
+                return true;
+            }
+            outer = path.rsplit_once('/').map(|(parent, _)| parent);
+        }
+        let inner = format!("{path}/");
+        let Ok(first) = ConsumerName::new(&inner) else { return true };
+        self.cgroups.range(first..).next().is_some_and(|(name, _)| name.as_str().starts_with(&inner))
+    }
+
     /// Means others from the next [`look`](Self::look) on. Who was meant before keeps what was read of him.
     pub fn mean(&mut self, patterns: Vec<CgroupPattern>) {
         self.patterns = patterns;
@@ -244,6 +273,19 @@ sys/fs/cgroup/blkio/db/blkio.throttle.io_service_bytes
         let expected = [of("batch/nightly", 5, 20_480), of("db", 4, 16_384), of("free", 0, 0)];
         assert_eq!(done(&mut reader), expected);
         assert_eq!(done(&mut reader), nothing);
+    }
+
+    #[test]
+    fn who_else_uses_the_device_is_known() {
+        let tree = tempfile::tempdir().unwrap();
+        let counted = "7:0 rbytes=4096 wbytes=0 rios=1 wios=0\n";
+        for cgroup in ["db/inner", "batch/other", "batch/nightly/inner", "free", "quiet"] {
+            let text = if cgroup == "quiet" { "8:0 rios=1" } else { counted };
+            write_file(tree.path(), &format!("sys/fs/cgroup/{cgroup}/io.stat"), text.as_bytes()).unwrap();
+        }
+        let reader = reader(&tree, V2, &["db", "batch/nightly/*"]);
+        let found: Vec<_> = reader.beside(DEVICE).into_iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(found, ["batch/other", "free"]);
     }
 
     #[test]
