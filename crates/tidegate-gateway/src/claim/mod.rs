@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
 use tidegate_units::ConsumerName;
 use tracing::warn;
 
@@ -89,11 +89,7 @@ impl VolumeFacts {
     pub fn of(path: &Path, read_only: bool) -> io::Result<Self> {
         let metadata = path.metadata()?;
         let id = VolumeId::of(&metadata)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(path)?;
+        let file = VolumeOpening { path, id, read_only, direct: false }.look()?;
         Ok(Self {
             id,
             file_size: metadata.is_file().then_some(metadata.len()),
@@ -198,7 +194,7 @@ pub(crate) fn volume_size(mut file: &File) -> io::Result<u64> {
 pub(crate) fn try_out(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<File> {
     let id = VolumeId::of(&path.metadata()?)?;
     let opening = VolumeOpening { path, id, read_only: export.read_only, direct };
-    if export.shared_volume { opening.open(OFlags::empty()) } else { opening.try_out() }
+    if export.shared_volume { opening.look() } else { opening.try_out() }
 }
 
 /// A volume to be opened.
@@ -215,6 +211,19 @@ impl VolumeOpening<'_> {
         // With O_NONBLOCK, opening waits for nothing.
         let flags = (flags | direct | OFlags::NONBLOCK).bits() as i32;
         OpenOptions::new().read(true).write(!self.read_only).custom_flags(flags).open(self.path)
+    }
+
+    /// Opens a volume to look at it. A device is not opened for writing, since udev looks into a device that
+    /// was.
+    fn look(&self) -> io::Result<File> {
+        let VolumeId::Device(number) = self.id else { return self.open(OFlags::empty()) };
+        if !self.read_only {
+            access(self.path, Access::WRITE_OK)?;
+            if occupant::is_read_only(number) {
+                return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+            }
+        }
+        Self { read_only: true, ..*self }.open(OFlags::empty())
     }
 
     fn claim_within(&self, patience: Duration) -> io::Result<File> {
@@ -238,13 +247,12 @@ impl VolumeOpening<'_> {
         if let Some(occupied) = occupant::of(self.id, self.path) {
             return Err(busy(&occupied));
         }
-        let file = self.open(OFlags::empty())?;
+        let file = self.look()?;
         let is_held = match self.id {
-            // Not for writing: udev looks into a device that a program has written to.
             VolumeId::Device(_) => Self { read_only: true, direct: false, ..*self }
                 .open(OFlags::EXCL)
                 .is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy),
-            VolumeId::File { .. } => occupant::is_flocked(&file.metadata()?, self.read_only),
+            VolumeId::File { .. } => occupant::is_flocked(&file, self.read_only)?,
         };
         match lock::try_out(&file, self.read_only) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}

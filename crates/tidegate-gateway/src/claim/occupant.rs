@@ -1,6 +1,6 @@
 //! Users of a volume, found in the kernel's own files. Those files are read, and storage is not touched.
 
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -114,16 +114,33 @@ fn of_file(path: &Path) -> Option<String> {
     loops.next()
 }
 
+/// Returns true for a device that can only be read.
+pub(super) fn is_read_only(device: u64) -> bool {
+    let flag = fs::read_to_string(format!("/sys/dev/block/{}/ro", shown(device)));
+    flag.is_ok_and(|flag| flag.trim() == "1")
+}
+
 /// Returns true if a program has locked a file by flock(2) in a way that excludes this use.
-pub(super) fn is_flocked(file: &fs::Metadata, read_only: bool) -> bool {
-    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
-    let file = format!("{major:02x}:{minor:02x}:{}", file.ino());
+pub(super) fn is_flocked(file: &fs::File, read_only: bool) -> io::Result<bool> {
+    let metadata = file.metadata()?;
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    if major == 0 {
+        // The kernel's table has another number for some file systems without a device, such as btrfs.
+        let lock = if read_only { file.try_lock_shared() } else { file.try_lock() };
+        return match lock {
+            Ok(()) => file.unlock().map(|()| false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            // Without locks, there are none.
+            Err(TryLockError::Error(_)) => Ok(false),
+        };
+    }
+    let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
     // The fields are: a number, the kind, advisory or not, the access, the process, the file (proc(5)).
-    read_table("/proc/locks").unwrap_or_default().lines().any(|lock| {
+    Ok(read_table("/proc/locks").unwrap_or_default().lines().any(|lock| {
         let fields: Vec<_> = lock.split_ascii_whitespace().collect();
         matches!(fields[..], [_, "FLOCK", _, access, _, locked, ..]
             if locked == file && (access == "WRITE" || !read_only))
-    })
+    }))
 }
 
 fn read_table(path: &str) -> io::Result<String> {
