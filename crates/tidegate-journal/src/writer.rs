@@ -36,6 +36,10 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Time from an error of the disk to the next attempt. Chosen.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(5);
 
+/// The time in which the folder may become free: `tidegate check` tries its lock for an instant.
+const PATIENCE: Duration = Duration::from_millis(200);
+const RETRY: Duration = Duration::from_millis(10);
+
 /// Facts about the journal for its readers: status and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
@@ -461,7 +465,13 @@ fn lock(folder: &Path) -> Result<File, JournalError> {
     let path = folder.join("lock");
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let lock = lock.map_err(JournalError::io(&path))?;
-    lock.try_lock().map_err(|_| JournalError::InUse(folder.to_owned()))?;
+    let end = MachineInstant::now() + PATIENCE;
+    while lock.try_lock().is_err() {
+        if MachineInstant::now() >= end {
+            return Err(JournalError::InUse(folder.to_owned()));
+        }
+        thread::sleep(RETRY);
+    }
     Ok(lock)
 }
 
