@@ -48,6 +48,9 @@ use outage::UpstreamReachability;
 use plan::UpstreamPlan;
 use traffic::send;
 
+/// The unit in which QEMU and the kernel count the size of a disk.
+const SECTOR: u64 = 512;
+
 /// The parts of the worker that are lent for a call.
 pub(crate) struct WorkerLoan<'a> {
     pub(crate) ring: &'a mut WorkerRing,
@@ -128,6 +131,13 @@ impl UpstreamExport {
         let mut links = Slab::new();
         let plan = UpstreamPlan::new(&first.terms.geometry);
         let UpstreamConnection { socket, terms } = first;
+        if !terms.geometry.size.is_multiple_of(SECTOR) {
+            let size = terms.geometry.size;
+            warn!(
+                pool = %pool, export = %name,
+                "its upstream has {size} bytes, no multiple of {SECTOR}: clients such as QEMU and the kernel miss the rest"
+            );
+        }
         links.insert(UpstreamLink::new(socket, &terms, 1, ledger.mark(), now));
         Self {
             pool,
