@@ -102,7 +102,7 @@ pub fn identify(
     if trial.regulator.status().iter().any(|resource| !resource.present) {
         return Err(IdentifyError::NotHere(name));
     }
-    if let Some(device) = trial.regulator.uncounted_storage().into_iter().next() {
+    if let Some(device) = trial.regulator.uncounted_storage().into_iter().find(UncountedDevice::is_certain) {
         return Err(IdentifyError::Uncounted(name, device));
     }
     let mut throttle = GuardedThrottle::start(&config, guardian)?;

@@ -114,11 +114,13 @@ impl ConsumersFold {
             HistoryConsumers::Busiest(most) => most.min(MOST_CONSUMERS),
             HistoryConsumers::One(_) => 1,
         };
+        // Of more than are followed, the rest is known only while they are observed together.
+        let seen = self.followed.len().max(self.most_observed);
         let mut all: Vec<_> = self.followed.into_iter().collect();
         all.sort_by_key(|(_, known)| Reverse(known.requests));
         let told: Vec<_> =
             all.into_iter().take(most).map(|(name, known)| known.finish(&name, points)).collect();
-        let left_out = self.most_observed.saturating_sub(told.len());
+        let left_out = seen.saturating_sub(told.len());
         (told, left_out)
     }
 }
@@ -208,7 +210,7 @@ mod tests {
     fn the_busiest_come_first_and_are_unknown_while_they_are_away() {
         let parts: [&[_]; 3] = [&[("a", 10), ("b", 0)], &[("b", 50), ("c", 20)], &[("b", 50)]];
         let (told, left_out) = folded(HistoryConsumers::Busiest(2), &parts);
-        assert_eq!((told.len(), left_out), (2, 0));
+        assert_eq!((told.len(), left_out), (2, 1));
         let [b, c] = &told[..] else { panic!("{told:?}") };
         assert_eq!((b.name.as_str(), b.requests, c.name.as_str()), ("b", 100, "c"));
         assert_eq!(b.iops, [Some(0.0), Some(200.0), Some(200.0)]);

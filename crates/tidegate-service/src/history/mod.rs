@@ -46,7 +46,7 @@ pub struct ResourceHistory {
     /// The consumers that were asked for, the busiest first. At most [`MOST_CONSUMERS`].
     #[serde(default)]
     pub consumers: Vec<ConsumerHistory>,
-    /// The most consumers that were observed at a time, beside these.
+    /// The consumers that were observed beside these; of more than 1,000, at least so many.
     #[serde(default)]
     pub consumers_left_out: usize,
     /// The decisions that the log was told as news, the oldest first. At most [`MOST_DECISIONS`], the last
