@@ -104,8 +104,12 @@ pub(crate) async fn open(client: &Client, cluster: &ClusterName, replicas: u8) -
         allow_direct: true,
         ..Config::default()
     };
-    context.get_or_create_stream(stream).await.map_err(|error| failed(&error))?;
-    context.get_key_value(&bucket).await.map_err(|error| failed(&error))
+    let made = context.get_or_create_stream(stream).await;
+    // Another host may have made it at the same moment, of which the server says one thing or another.
+    context.get_key_value(&bucket).await.map_err(|error| match made {
+        Ok(_) => failed(&error),
+        Err(error) => failed(&error),
+    })
 }
 
 /// Brings every signed change of a policy to the board, beginning with what is there, until something fails.

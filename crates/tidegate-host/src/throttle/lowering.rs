@@ -6,12 +6,13 @@
 //! what it lets pass keeps the cgroup waiting afterwards, for up to tens of seconds. Mended in Linux 6.6 by commit
 //! bb8d5587bdc3 ("blk-throttle: fix wrong comparation").
 //!
-//! Late in a slice little was granted in advance, so that a limit can be halved there. After a slice in which
-//! nothing waits, nothing is owed: so begin the limits of a cgroup that had none, or that another program lowered.
+//! Late in a slice little was granted in advance, so that a limit can be halved there: measured, from half of the
+//! slice on. After a slice in which nothing waits, nothing is owed: so begin the limits of a cgroup that had none, or
+//! that another program lowered.
 
 use std::ops::Range;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
@@ -26,6 +27,13 @@ const SLICE: Duration = Duration::from_millis(100);
 /// The part of a slice after which a limit is halved. So at most half of the slice was granted in advance, also if
 /// the write comes somewhat early or late.
 const LATE: f64 = 0.8;
+
+/// The part of a slice from which on the next write may fall into the next slice.
+const TOO_LATE: f64 = 0.96;
+
+/// The number of times that a step may come too late, as on a machine with much to do, until one slice goes by in
+/// which nothing waits.
+const MOST_LATE: u32 = 5;
 
 /// The way to lower limits on this kernel.
 #[derive(Debug, Clone)]
@@ -54,7 +62,14 @@ impl LimitLowering {
             return None;
         }
         let reached = if begins { goal.wide() } else { before };
-        Some(LoweringSteps { goal, reached, begins, slice: self.slice(device) })
+        Some(LoweringSteps {
+            goal,
+            reached,
+            begins,
+            slice: self.slice(device),
+            since: Instant::now(),
+            late: 0,
+        })
     }
 
     fn slice(&self, device: DeviceNumber) -> Duration {
@@ -71,6 +86,10 @@ pub(super) struct LoweringSteps {
     /// True in the slice in which nothing waits.
     begins: bool,
     slice: Duration,
+    /// The time of the step.
+    since: Instant,
+    /// The number of steps that came too late.
+    late: u32,
 }
 
 impl LoweringSteps {
@@ -79,12 +98,18 @@ impl LoweringSteps {
         self.reached
     }
 
-    /// Goes on to the next step.
+    /// Goes on to the next step, which is to be written at once. It is the same one again if the slice may be over.
     pub(super) fn advance(&mut self) {
-        self.reached = match std::mem::take(&mut self.begins) {
-            true => self.goal,
-            false => self.goal.at_least_half_of(self.reached),
-        };
+        if std::mem::take(&mut self.begins) {
+            self.reached = self.goal;
+        } else if self.since.elapsed() < self.slice.mul_f64(TOO_LATE) {
+            self.reached = self.goal.at_least_half_of(self.reached);
+        } else if self.late < MOST_LATE {
+            self.late += 1;
+        } else {
+            (self.reached, self.begins) = (self.goal.wide(), true);
+        }
+        self.since = Instant::now();
     }
 
     /// Returns true after the last step.
@@ -115,9 +140,11 @@ mod tests {
 
     const DEVICE: DeviceNumber = DeviceNumber::new(7, 1);
 
-    fn on_kernel(version: &str) -> (tempfile::TempDir, LimitLowering) {
+    fn on_kernel(version: &str, slice: &str) -> (tempfile::TempDir, LimitLowering) {
         let folder = tempfile::tempdir().unwrap();
         write_file(folder.path(), "proc/sys/kernel/osrelease", version.as_bytes()).unwrap();
+        let file = "sys/dev/block/7:1/queue/throttle_sample_time";
+        write_file(folder.path(), file, slice.as_bytes()).unwrap();
         let lowering = LimitLowering::new(&SystemRoot::at(folder.path()));
         (folder, lowering)
     }
@@ -127,7 +154,8 @@ mod tests {
     }
 
     fn steps(before: IoLimit, goal: IoLimit, is_owed: bool) -> Vec<IoLimit> {
-        let (_folder, lowering) = on_kernel("6.1.0-40-amd64\n");
+        // No step is late.
+        let (_folder, lowering) = on_kernel("6.1.0-40-amd64\n", "1000000\n");
         let Some(mut steps) = lowering.steps(DEVICE, before, goal, is_owed) else { return Vec::new() };
         let mut all = vec![steps.reached()];
         while !steps.is_over() {
@@ -164,12 +192,26 @@ mod tests {
             ("", false),
         ];
         for (version, expected) in cases {
-            let (folder, lowering) = on_kernel(version);
-            let file = "sys/dev/block/7:1/queue/throttle_sample_time";
-            write_file(folder.path(), file, b"20\n").unwrap();
+            let (_folder, lowering) = on_kernel(version, "20\n");
             let steps = lowering.steps(DEVICE, rate(200.0), rate(100.0), false);
             assert_eq!(steps.map(|steps| steps.pause().as_millis()), expected.then_some(16), "{version}");
         }
+    }
+
+    #[test]
+    fn a_step_that_comes_too_late_is_written_again_and_at_last_a_slice_goes_by() {
+        let (_folder, lowering) = on_kernel("6.1.0", "1\n");
+        let mut steps = lowering.steps(DEVICE, rate(200.0), rate(100.0), false).unwrap();
+        for _ in 0..MOST_LATE {
+            thread::sleep(Duration::from_millis(1));
+            steps.advance();
+            assert_eq!(steps.reached(), rate(200.0));
+        }
+        thread::sleep(Duration::from_millis(1));
+        steps.advance();
+        assert!(!steps.is_over() && rate(200.0).is_below(steps.reached()));
+        steps.advance();
+        assert!(steps.is_over());
     }
 
     proptest! {
