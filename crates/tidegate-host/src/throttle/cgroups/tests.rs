@@ -44,7 +44,8 @@ impl Machine {
             return lacks(Lack::CgroupIo, "the root's children have no controller io");
         }
         let file = NamedTempFile::new().unwrap();
-        file.as_file().set_len(16 << 20).unwrap();
+        // It has holes only, and no reader comes to its end.
+        file.as_file().set_len(16 << 30).unwrap();
         let disk = LoopDevice::over(file.path())?;
         let names = ["a", "b"].map(|name| {
             let name = format!("tidegate-test-{test}-{}-{name}", std::process::id());
@@ -244,6 +245,36 @@ fn what_is_limited_waits_and_is_counted() {
     throttle.apply(at(1), &[]).unwrap();
     assert!(waiting.wait().unwrap().success());
     assert!(begin.elapsed() < Duration::from_secs(25), "a thousand at 20 a second are 50 s");
+}
+
+#[test]
+fn a_lowered_limit_counts_from_then_on_and_stops_nobody() {
+    let Some(machine) = Machine::new("lower") else { return };
+    let mut throttle = machine.throttle();
+    let mut reader = machine.reads(0, u32::MAX);
+    let directory = machine.names[0].as_str();
+    let reads = || {
+        let counters = machine.tree.counters(directory).unwrap().unwrap();
+        counters.get(&machine.device).map_or(0, |counters| counters.reads)
+    };
+    let reads_in = |time| {
+        let before = reads();
+        std::thread::sleep(time);
+        reads() - before
+    };
+    let half = std::time::Duration::from_millis(500);
+    // A limit is lowered at other times of the kernel's slices.
+    for (second, part) in [(1, 0), (2, 30), (3, 60)] {
+        throttle.apply(at(second), &hold([(machine.key(0), rate(1_000.0))])).unwrap();
+        until_true("the limit is reached", || reads_in(half) > 100);
+        std::thread::sleep(std::time::Duration::from_millis(part));
+        throttle.apply(at(second), &hold([(machine.key(0), rate(100.0))])).unwrap();
+        let passed = [reads_in(half), reads_in(half)];
+        assert!(passed[0] < 200 && passed[1] > 5, "{passed:?}");
+    }
+    throttle.apply(at(4), &[]).unwrap();
+    reader.kill().unwrap();
+    reader.wait().unwrap();
 }
 
 #[test]
