@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, OFlags, access};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 use tidegate_units::ConsumerName;
 use tracing::warn;
 
@@ -218,7 +218,7 @@ impl VolumeOpening<'_> {
     fn look(&self) -> io::Result<File> {
         let VolumeId::Device(number) = self.id else { return self.open(OFlags::empty()) };
         if !self.read_only {
-            access(self.path, Access::WRITE_OK)?;
+            accessat(CWD, self.path, Access::WRITE_OK, AtFlags::EACCESS)?;
             if occupant::is_read_only(number) {
                 return Err(io::ErrorKind::ReadOnlyFilesystem.into());
             }

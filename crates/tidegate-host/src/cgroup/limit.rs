@@ -19,6 +19,9 @@ const LEAST: u64 = 2;
 /// which nothing is forgotten, to be exact.
 const GRAIN: u64 = 10;
 
+/// A number is lowered to this part of the one before in steps of a half.
+const FAR: u64 = 8;
+
 /// The limits of a cgroup's I/O to a device, per second; a missing number is no limit. Numbers are whole.
 /// Bytes are at least two, since some kernels refuse one. Requests are multiples of ten, rounded up, since
 /// the kernel would round down. Limits that others have set may have any numbers.
@@ -162,29 +165,51 @@ impl IoLimit {
         Self { values: [lower(0), lower(1), lower(2), lower(3)] }
     }
 
-    /// Returns true if any number is lower than that of another limit that has it.
-    pub(crate) fn is_below(self, other: Self) -> bool {
-        self.pairs(other).any(|pair| matches!(pair, (Some(one), Some(other)) if one < other))
-    }
-
-    /// Returns true if any number limits what another limit leaves free.
-    pub(crate) fn limits_more_than(self, other: Self) -> bool {
-        self.pairs(other).any(|pair| matches!(pair, (Some(_), None)))
+    /// Returns true if any number is one that no device reaches.
+    pub(crate) fn is_wide(self) -> bool {
+        LimitKey::ALL.into_iter().any(|key| self.get(key) == Some(key.unreachable()))
     }
 
     /// With numbers instead that no device reaches.
     pub(crate) fn wide(self) -> Self {
-        let wide = |key: LimitKey| self.get(key).map(|_| key.unreachable());
-        Self { values: LimitKey::ALL.map(wide) }
+        self.each(|key, _| Some(key.unreachable()))
     }
 
-    /// With no number below half of the one of another limit that has it.
-    pub(crate) fn at_least_half_of(self, other: Self) -> Self {
-        let values = LimitKey::ALL.map(|key| match (self.get(key), other.get(key)) {
-            (Some(one), Some(other)) => Some(one.max(other.div_ceil(2))),
-            (one, _) => one,
-        });
-        Self { values }
+    /// With such numbers for those that are below another limit's.
+    pub(crate) fn wide_where_below(self, other: Self) -> Self {
+        self.each(|key, number| match other.get(key) {
+            Some(other) if number < other => Some(key.unreachable()),
+            _ => Some(number),
+        })
+    }
+
+    /// With the numbers of another limit where it has some that this one lacks.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { values: LimitKey::ALL.map(|key| self.get(key).or(other.get(key))) }
+    }
+
+    /// The first step to this limit from the one `before`, which was `ours` when it was written last.
+    pub(crate) fn first_step(self, before: Self, ours: Self) -> Self {
+        self.each(|key, number| match before.get(key) {
+            Some(before) if ours.get(key).is_none_or(|ours| before >= ours) && number >= before / FAR => {
+                Some(number.max(before))
+            }
+            _ => Some(key.unreachable()),
+        })
+    }
+
+    /// The next step to this limit after another one: its own number instead of one that no device reaches, and,
+    /// if it `halves`, at least half of every other one.
+    pub(crate) fn next_step(self, reached: Self, halves: bool) -> Self {
+        self.each(|key, number| match reached.get(key) {
+            Some(reached) if reached == key.unreachable() => Some(number),
+            Some(reached) if halves => Some(number.max(reached.div_ceil(2))),
+            reached => reached,
+        })
+    }
+
+    fn each(self, change: impl Fn(LimitKey, u64) -> Option<u64>) -> Self {
+        Self { values: LimitKey::ALL.map(|key| self.get(key).and_then(|number| change(key, number))) }
     }
 
     fn pairs(self, other: Self) -> impl Iterator<Item = (Option<u64>, Option<u64>)> {

@@ -14,7 +14,7 @@ use crate::device::DeviceNumber;
 use crate::root::{ReadError, SystemRoot};
 
 /// The most services beside the configured cgroups that are read, each second.
-const MOST_BESIDE: usize = 1_000;
+const MOST_BESIDE: usize = 250;
 
 /// Reads what the cgroups that are meant by some patterns do to one device.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 //!
 //! The kernel grants what a limit allows by slices of a tenth of a second: all of a slice at its beginning. When a
 //! limit is written while requests wait, a new slice begins, and what the old one granted in advance is taken off.
-//! Down to 6.5 the result has no sign: a small limit that follows a large one early in a slice is none at all, and
-//! what it lets pass keeps the cgroup waiting afterwards, for up to tens of seconds. Mended in Linux 6.6 by commit
+//! Up to 6.5 the result has no sign: a small limit that follows a large one early in a slice is none at all, and
+//! what it lets pass keeps the cgroup waiting afterwards, for up to tens of seconds. Linux 6.6 is right since commit
 //! bb8d5587bdc3 ("blk-throttle: fix wrong comparation").
 //!
-//! Late in a slice little was granted in advance, so that a limit can be halved there: measured, from half of the
-//! slice on. After a slice in which nothing waits, nothing is owed: so begin the limits of a cgroup that had none, or
-//! that another program lowered.
+//! Late in a slice little was granted in advance, and a limit can be halved: measured, from half of the slice on.
+//! After a slice in which nothing waits, nothing is owed. Such a slice is made by a number that no device reaches. It
+//! comes before a number that there was none of, that is far below the one before, or that another program lowered.
 
 use std::ops::Range;
 use std::thread;
@@ -28,11 +28,11 @@ const SLICE: Duration = Duration::from_millis(100);
 /// the write comes somewhat early or late.
 const LATE: f64 = 0.8;
 
-/// The part of a slice from which on the next write may fall into the next slice.
+/// The part of a slice from which on a write may come after its end.
 const TOO_LATE: f64 = 0.96;
 
-/// The number of times that a step may come too late, as on a machine with much to do, until one slice goes by in
-/// which nothing waits.
+/// The most steps in a row that come too late, as on a machine with much to do. Then a slice is made in which nothing
+/// waits.
 const MOST_LATE: u32 = 5;
 
 /// The way to lower limits on this kernel.
@@ -48,25 +48,28 @@ impl LimitLowering {
         Self { root: root.clone(), is_miscounted }
     }
 
-    /// Returns the steps from a limit in force to another one; `None` if that can be written at once. `is_owed`
-    /// says that the kernel may have miscounted already.
+    /// Returns the steps from a limit in force to another one; `None` if that can be written at once. `ours` is the
+    /// limit that was in force when it was written last: another program may have lowered it since.
     pub(super) fn steps(
         &self,
         device: DeviceNumber,
         before: IoLimit,
+        ours: Option<IoLimit>,
         goal: IoLimit,
-        is_owed: bool,
     ) -> Option<LoweringSteps> {
-        let begins = is_owed || goal.limits_more_than(before);
-        if !self.is_miscounted || !(begins || goal.is_below(before)) {
+        let ours = ours.unwrap_or(before);
+        let first = goal.first_step(before, ours);
+        if !self.is_miscounted || first == goal {
             return None;
         }
-        let reached = if begins { goal.wide() } else { before };
+        let slice = if first.is_wide() { SliceKind::Free } else { SliceKind::Granted };
+        let length = self.slice(device);
         Some(LoweringSteps {
             goal,
-            reached,
-            begins,
-            slice: self.slice(device),
+            reached: first,
+            from: before.or(goal.wide()),
+            slice,
+            length,
             since: Instant::now(),
             late: 0,
         })
@@ -78,18 +81,30 @@ impl LimitLowering {
     }
 }
 
-/// One limit that is lowered by steps. The first one is to be written at once, and begins a slice.
+/// One limit that is lowered by steps. The first one is to be written at once.
 #[derive(Debug, Clone)]
 pub(super) struct LoweringSteps {
     goal: IoLimit,
     reached: IoLimit,
-    /// True in the slice in which nothing waits.
-    begins: bool,
-    slice: Duration,
-    /// The time of the step.
+    /// The limit from which it is lowered.
+    from: IoLimit,
+    slice: SliceKind,
+    length: Duration,
+    /// The beginning of the slice: the time of the last write.
     since: Instant,
-    /// The number of steps that came too late.
+    /// The number of steps in a row that came too late.
     late: u32,
+}
+
+/// The slice that the last write began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SliceKind {
+    /// Requests may wait for what it grants.
+    Granted,
+    /// A number is so high that nothing waits for it.
+    Free,
+    /// The limit was halved after the end of the slice before, so that the kernel may have miscounted.
+    Missed,
 }
 
 impl LoweringSteps {
@@ -98,42 +113,60 @@ impl LoweringSteps {
         self.reached
     }
 
-    /// Goes on to the next step, which is to be written at once. It is the same one again if the slice may be over.
+    /// Goes on to the next step, which is to be written at once. It may be the same one again.
     pub(super) fn advance(&mut self) {
-        if std::mem::take(&mut self.begins) {
-            self.reached = self.goal;
-        } else if self.since.elapsed() < self.slice.mul_f64(TOO_LATE) {
-            self.reached = self.goal.at_least_half_of(self.reached);
-        } else if self.late < MOST_LATE {
-            self.late += 1;
+        let slices = if self.slice == SliceKind::Free { 1.0 } else { 0.0 };
+        let is_late = self.since.elapsed() >= self.length.mul_f64(slices + TOO_LATE);
+        self.late = if is_late { self.late + 1 } else { 0 };
+        if self.slice == SliceKind::Missed || self.late > MOST_LATE {
+            self.reached = self.goal.wide_where_below(self.from);
         } else {
-            (self.reached, self.begins) = (self.goal.wide(), true);
+            self.reached = self.goal.next_step(self.reached, !is_late);
         }
+    }
+
+    /// Takes note that the step was written just now.
+    pub(super) fn written(&mut self) {
+        let is_halved = self.slice == SliceKind::Granted && self.late == 0;
+        self.slice = match self.reached.is_wide() {
+            true => SliceKind::Free,
+            false if is_halved && self.since.elapsed() >= self.length => SliceKind::Missed,
+            false => SliceKind::Granted,
+        };
         self.since = Instant::now();
     }
 
     /// Returns true after the last step.
     pub(super) fn is_over(&self) -> bool {
-        !self.begins && self.reached == self.goal
+        self.slice == SliceKind::Granted && self.reached == self.goal
     }
 
-    fn pause(&self) -> Duration {
-        self.slice.mul_f64(if self.begins { 1.0 + LATE } else { LATE })
+    /// Returns true if it is time for the next step.
+    pub(super) fn is_due(&self) -> bool {
+        self.wait().is_zero()
+    }
+
+    fn wait(&self) -> Duration {
+        let slices = match self.slice {
+            SliceKind::Granted => LATE,
+            SliceKind::Free => 1.0 + LATE,
+            SliceKind::Missed => 0.0,
+        };
+        self.length.mul_f64(slices).saturating_sub(self.since.elapsed())
     }
 }
 
-/// Waits for the time of the next step of limits whose steps were all written just now. Returns false if there is
-/// none left.
+/// Waits until it is time for the next step of any limit. Returns false if there is none left.
 pub(super) fn wait_for_next<'a>(all: impl Iterator<Item = &'a LoweringSteps>) -> bool {
-    let pause = all.map(LoweringSteps::pause).max();
-    pause.into_iter().for_each(thread::sleep);
-    pause.is_some()
+    let wait = all.map(LoweringSteps::wait).min();
+    wait.into_iter().for_each(thread::sleep);
+    wait.is_some()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_units::Iops;
+    use tidegate_units::{ByteRate, Iops};
 
     use super::*;
     use crate::trees::write_file;
@@ -153,13 +186,15 @@ mod tests {
         IoLimit::NONE.writes(Iops::new(per_second))
     }
 
-    fn steps(before: IoLimit, goal: IoLimit, is_owed: bool) -> Vec<IoLimit> {
+    fn steps(before: IoLimit, ours: Option<IoLimit>, goal: IoLimit) -> Vec<IoLimit> {
         // No step is late.
         let (_folder, lowering) = on_kernel("6.1.0-40-amd64\n", "1000000\n");
-        let Some(mut steps) = lowering.steps(DEVICE, before, goal, is_owed) else { return Vec::new() };
+        let Some(mut steps) = lowering.steps(DEVICE, before, ours, goal) else { return Vec::new() };
+        steps.written();
         let mut all = vec![steps.reached()];
         while !steps.is_over() {
             steps.advance();
+            steps.written();
             all.push(steps.reached());
         }
         all
@@ -167,17 +202,28 @@ mod tests {
 
     #[test]
     fn a_limit_is_halved_until_it_is_reached() {
-        let down = steps(rate(1_000.0), rate(200.0), false);
-        assert_eq!(down, [1_000.0, 500.0, 250.0, 200.0].map(rate));
-        assert_eq!(steps(rate(100.0), rate(200.0), false), []);
+        assert_eq!(steps(rate(1_000.0), None, rate(200.0)), [1_000.0, 500.0, 250.0, 200.0].map(rate));
+        assert_eq!(steps(rate(100.0), None, rate(200.0)), []);
+        assert_eq!(steps(rate(100.0), None, IoLimit::NONE), []);
     }
 
     #[test]
-    fn a_first_limit_and_one_after_a_miscount_begin_with_a_slice_in_which_nothing_waits() {
-        for (before, is_owed) in [(IoLimit::NONE, false), (rate(100.0), true)] {
-            let steps = steps(before, rate(100.0), is_owed);
+    fn a_slice_in_which_nothing_waits_comes_first_where_halving_does_not_help() {
+        let new = (IoLimit::NONE, None);
+        let of_another_program = (rate(100.0), Some(rate(3_000.0)));
+        let far_above = (rate(100_000.0), None);
+        for (before, ours) in [new, of_another_program, far_above] {
+            let steps = steps(before, ours, rate(100.0));
             assert_eq!((steps.len(), steps[1]), (2, rate(100.0)));
-            assert!(steps[0].write_rate().unwrap().per_second() > 1e6);
+            assert!(steps[0].is_wide());
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_lowered_stays_in_force() {
+        let theirs = IoLimit::NONE.write_bytes(ByteRate::new(1e6));
+        for step in steps(theirs, None, theirs.min(rate(100.0))) {
+            assert_eq!(step.write_byte_rate(), theirs.write_byte_rate());
         }
     }
 
@@ -192,40 +238,61 @@ mod tests {
             ("", false),
         ];
         for (version, expected) in cases {
-            let (_folder, lowering) = on_kernel(version, "20\n");
-            let steps = lowering.steps(DEVICE, rate(200.0), rate(100.0), false);
-            assert_eq!(steps.map(|steps| steps.pause().as_millis()), expected.then_some(16), "{version}");
+            let (_folder, lowering) = on_kernel(version, "20000\n");
+            let steps = lowering.steps(DEVICE, rate(200.0), None, rate(100.0));
+            let is_waited = steps.map(|steps| (10..=16).contains(&steps.wait().as_secs()));
+            assert_eq!(is_waited, expected.then_some(true), "{version}");
         }
     }
 
     #[test]
-    fn a_step_that_comes_too_late_is_written_again_and_at_last_a_slice_goes_by() {
+    fn a_step_that_comes_too_late_is_written_again_and_at_last_a_free_slice_is_made() {
         let (_folder, lowering) = on_kernel("6.1.0", "1\n");
-        let mut steps = lowering.steps(DEVICE, rate(200.0), rate(100.0), false).unwrap();
+        let mut steps = lowering.steps(DEVICE, rate(200.0), None, rate(100.0)).unwrap();
         for _ in 0..MOST_LATE {
             thread::sleep(Duration::from_millis(1));
             steps.advance();
+            steps.written();
             assert_eq!(steps.reached(), rate(200.0));
         }
         thread::sleep(Duration::from_millis(1));
         steps.advance();
-        assert!(!steps.is_over() && rate(200.0).is_below(steps.reached()));
+        steps.written();
+        assert!(!steps.is_over() && steps.reached().is_wide());
+        thread::sleep(Duration::from_millis(2));
         steps.advance();
+        steps.written();
         assert!(steps.is_over());
+    }
+
+    #[test]
+    fn after_a_write_that_came_too_late_a_free_slice_is_made() {
+        let (_folder, lowering) = on_kernel("6.1.0", "200\n");
+        let mut steps = lowering.steps(DEVICE, rate(200.0), None, rate(100.0)).unwrap();
+        steps.advance();
+        assert_eq!(steps.reached(), rate(100.0));
+        thread::sleep(Duration::from_millis(200));
+        steps.written();
+        assert!(!steps.is_over() && steps.is_due());
+        steps.advance();
+        steps.written();
+        assert!(steps.reached().is_wide());
     }
 
     proptest! {
         #[test]
-        fn steps_end_at_the_goal_and_never_at_less_than_half_of_the_one_before(
-            before in 2.0..1e8, goal in 1.0..1e8, is_owed: bool,
+        fn steps_end_at_the_goal_and_only_a_free_slice_precedes_less_than_half(
+            before in 2.0..1e8, goal in 1.0..1e8, ours in prop::option::of(2.0..1e8),
         ) {
-            let (before, goal) = (rate(before), rate(goal));
-            let all = steps(before, goal, is_owed);
-            prop_assert!(all.len() < 32 && all.last().is_none_or(|last| *last == goal));
-            prop_assert_eq!(all.is_empty(), !is_owed && !goal.is_below(before));
-            for pair in all.windows(2).skip(usize::from(is_owed)) {
-                let [one, next] = [pair[0], pair[1]].map(|limit| limit.write_rate().unwrap().per_second());
-                prop_assert!(2.0 * next >= one);
+            let (before, goal, ours) = (rate(before), rate(goal), ours.map(rate));
+            let all = steps(before, ours, goal);
+            prop_assert!(all.len() <= 5 && all.last().is_none_or(|last| *last == goal));
+            let writes = |limit: IoLimit| limit.write_rate().unwrap().per_second();
+            let is_owed = ours.is_some_and(|ours| writes(before) < writes(ours));
+            prop_assert_eq!(all.is_empty(), !is_owed && writes(goal) >= writes(before));
+            for pair in all.windows(2) {
+                let [one, next] = [pair[0], pair[1]].map(writes);
+                prop_assert!(2.0 * next >= one || pair[0].is_wide());
             }
         }
     }

@@ -31,6 +31,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A cgroup, by its path below the root of the hierarchy, and a device.
 pub type CgroupDevice = (ConsumerName, DeviceNumber);
 
+/// A limit that is being lowered.
+type LoweredLimit = (CgroupDevice, LimitMark, LoweringSteps);
+
 /// Limits what cgroups do to devices. While nothing is throttled, no limit is touched.
 #[derive(Debug)]
 pub struct Cgroups {
@@ -89,11 +92,12 @@ impl Cgroups {
         for key in released {
             note(self.release(&key));
         }
-        let mut changes = Vec::new();
+        let mut lowered = Vec::new();
         for (key, limit) in wanted {
-            note(self.hold(&key, limit).map(|mark| changes.extend(mark.map(|mark| (key, mark)))));
+            let mark = self.hold(&key, limit);
+            note(mark.and_then(|mark| mark.map_or(Ok(()), |mark| self.begin(key, mark, &mut lowered))));
         }
-        note(self.set_all(changes));
+        note(self.finish(lowered));
         failed
     }
 
@@ -166,42 +170,56 @@ impl Cgroups {
         }))
     }
 
-    /// Puts limits into force, in such steps as the kernel counts right.
-    fn set_all(&mut self, changes: Vec<(CgroupDevice, LimitMark)>) -> Result<(), ThrottleError> {
-        let (mut failed, mut lowered) = (Ok(()), Vec::new());
-        for (key, goal) in changes {
-            let is_owed = self.held.get(&key).is_some_and(|ours| goal.before.is_below(ours.in_force));
-            let done = match self.lowering.steps(key.1, goal.before, goal.in_force, is_owed) {
-                None => self.set(&key, goal),
-                Some(steps) => {
-                    let done = self.set(&key, LimitMark { in_force: steps.reached(), ..goal });
-                    lowered.extend(done.is_ok().then_some((key, goal, steps)));
-                    done
-                }
-            };
-            failed = failed.and(done);
-        }
+    /// Puts a limit into force, or takes the first of the steps in which the kernel counts right.
+    fn begin(
+        &mut self,
+        key: CgroupDevice,
+        goal: LimitMark,
+        lowered: &mut Vec<LoweredLimit>,
+    ) -> Result<(), ThrottleError> {
+        let ours = self.held.get(&key).map(|ours| ours.in_force);
+        let Some(mut steps) = self.lowering.steps(key.1, goal.before, ours, goal.in_force) else {
+            return self.set(&key, goal);
+        };
+        self.set(&key, LimitMark { in_force: steps.reached(), ..goal })?;
+        steps.written();
+        lowered.push((key, goal, steps));
+        Ok(())
+    }
+
+    /// Takes the other steps, each when it is time for it.
+    fn finish(&mut self, mut lowered: Vec<LoweredLimit>) -> Result<(), ThrottleError> {
+        let mut failed = Ok(());
         while lowering::wait_for_next(lowered.iter().map(|(_, _, steps)| steps)) {
             lowered.retain_mut(|(key, goal, steps)| {
-                let done = self.go_on(key, *goal, steps);
-                let goes_on = matches!(done, Ok(true)) && !steps.is_over();
-                if failed.is_ok() {
-                    failed = done.map(drop);
+                if !steps.is_due() {
+                    return true;
                 }
-                goes_on
+                match self.go_on(key, *goal, steps) {
+                    Ok(goes_on) => goes_on,
+                    Err(error) => {
+                        if failed.is_ok() {
+                            failed = Err(error);
+                        }
+                        false
+                    }
+                }
             });
         }
         failed
     }
 
-    /// Takes the next step to a limit. Returns false if another program has set a limit since the last step: the next
-    /// call sees to that.
+    /// Takes the next step to a limit. Returns false after the last one, and if the cgroup is gone or another program
+    /// has set a limit since the step before: the next call sees to that.
     fn go_on(
         &mut self,
         key: &CgroupDevice,
         goal: LimitMark,
         steps: &mut LoweringSteps,
     ) -> Result<bool, ThrottleError> {
+        if !self.held.contains_key(key) {
+            return Ok(false);
+        }
         let before = steps.reached();
         let limits = self.tree.limits(&self.directory(&key.0))?.unwrap_or_default();
         if limits.get(&key.1) != Some(&before) {
@@ -210,7 +228,8 @@ impl Cgroups {
         }
         steps.advance();
         self.set(key, LimitMark { before, in_force: steps.reached(), ..goal })?;
-        Ok(true)
+        steps.written();
+        Ok(!steps.is_over())
     }
 
     /// Puts a limit into force. One that cannot be set is taken back: a cgroup is limited as it should be, or
@@ -278,14 +297,14 @@ impl Cgroups {
     /// device that was made anew, is set again. A limit that another program set counts from now on.
     fn look(&mut self) -> Result<(), ThrottleError> {
         let held: Vec<_> = self.held.iter().map(|(key, mark)| (key.clone(), *mark)).collect();
-        let (mut failed, mut changes) = (Ok(()), Vec::new());
+        let (mut failed, mut lowered) = (Ok(()), Vec::new());
         for (key, mark) in held {
-            match self.compare(&key, mark) {
-                Ok(change) => changes.extend(change.map(|mark| (key, mark))),
-                Err(error) => failed = failed.and(Err(error)),
-            }
+            let change = self.compare(&key, mark);
+            let done =
+                change.and_then(|mark| mark.map_or(Ok(()), |mark| self.begin(key, mark, &mut lowered)));
+            failed = failed.and(done);
         }
-        failed.and(self.set_all(changes))
+        failed.and(self.finish(lowered))
     }
 
     /// Returns what is to be put into force for a limit to hold again.

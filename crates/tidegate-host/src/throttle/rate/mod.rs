@@ -142,7 +142,7 @@ impl Rate {
             Some(cgroup) => cgroup,
             none => none.insert(self.hierarchy.make()?),
         };
-        let changed = write(&self.hierarchy, &self.lowering, cgroup, &mut self.in_force, limits)?;
+        let changed = write(&self.hierarchy, &self.lowering, (cgroup, begins), &mut self.in_force, limits)?;
         let looks = begins || now.saturating_since(self.looked) >= LOOK_AGAIN;
         if looks {
             self.looked = now;
@@ -186,7 +186,7 @@ fn limits(wanted: &[ThrottleRequest]) -> BTreeMap<DeviceNumber, WriteLimit> {
 fn write(
     hierarchy: &IoHierarchy,
     lowering: &LimitLowering,
-    cgroup: &OwnCgroup,
+    (cgroup, is_new): (&OwnCgroup, bool),
     in_force: &mut BTreeMap<DeviceNumber, WriteLimit>,
     limits: &BTreeMap<DeviceNumber, WriteLimit>,
 ) -> Result<bool, ThrottleError> {
@@ -203,19 +203,24 @@ fn write(
             continue;
         }
         let before = known.map_or(IoLimit::NONE, |known| (*known).into());
-        let steps = lowering.steps(*device, before, (*limit).into(), false);
+        // Of a new cgroup nothing waits.
+        let steps = if is_new { None } else { lowering.steps(*device, before, None, (*limit).into()) };
         let first = steps.as_ref().map_or(*limit, |steps| WriteLimit::of(steps.reached()));
         // A volume that was removed meanwhile needs no throttling: the next rescan says so, too.
         if hierarchy.limit(cgroup, *device, first)? {
             in_force.insert(*device, *limit);
-            lowered.extend(steps.map(|steps| (*device, steps)));
+            lowered.extend(steps.map(|mut steps| {
+                steps.written();
+                (*device, steps)
+            }));
             changed = true;
         }
     }
     while lowering::wait_for_next(lowered.iter().map(|(_, steps)| steps)) {
-        for (device, steps) in &mut lowered {
+        for (device, steps) in lowered.iter_mut().filter(|(_, steps)| steps.is_due()) {
             steps.advance();
             hierarchy.limit(cgroup, *device, WriteLimit::of(steps.reached()))?;
+            steps.written();
         }
         lowered.retain(|(_, steps)| !steps.is_over());
     }
