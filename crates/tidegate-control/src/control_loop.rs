@@ -89,7 +89,8 @@ impl ControlLoop {
 
     /// Changes the set-up while running, without a jump: estimate and command stay, as far as the new bounds
     /// allow. Another kind of law begins as if it were new, because a window says nothing about a delay;
-    /// another resource begins anew.
+    /// another resource begins anew. After a dry run the law begins as if it were new, too: it has seen that whatever
+    /// it decided was without effect.
     ///
     /// # Errors
     /// When the configuration is not valid; nothing is changed then.
@@ -99,7 +100,11 @@ impl ControlLoop {
             *self = Self::new(config)?;
             return Ok(());
         }
-        self.law.reconfigure(config.law)?;
+        if self.config.dry_run && !config.dry_run {
+            self.law = RunningLaw::new(config.law)?;
+        } else {
+            self.law.reconfigure(config.law)?;
+        }
         self.set_point.reconfigure(config.set_point(), config.knee, config.interval);
         self.config = config;
         Ok(())

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Commands, ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LawOutput, LoopConfig,
-    MeanOutstanding, Observation, OperationTotals, OutputBound, PidConfig, SignalChoice, SignalRequests,
-    SignalState, Smoothing, WindowConfig,
+    AutoConfig, Commands, ConsumerObservation, ControlLoop, Decision, LawAction, LawConfig, LawOutput,
+    LoopConfig, MeanOutstanding, Observation, OperationTotals, OutputBound, PidConfig, SignalChoice,
+    SignalRequests, SignalState, Smoothing, WindowConfig,
 };
 use tidegate_units::{Bytes, ConsumerName, Instant, Latency, ResourceName, Shares, Window};
 
@@ -372,6 +372,22 @@ fn dry_run_says_what_it_would_do_and_does_nothing() {
     assert!(matches!(decision.bounded, LawOutput::Delay(delay) if delay > ms(100)));
     assert!(decision.to_string().contains("would be throttled by up to"), "{decision}");
     assert_eq!(decision.held, 12);
+}
+
+/// On a dry run throttling has no effect, and so a law asks for ever more of it.
+#[test]
+fn after_a_dry_run_a_law_begins_as_if_it_were_new() {
+    for law in [PID(), WINDOW(), AutoConfig::default().into()] {
+        let mut run = Run::held(law);
+        let real = run.control.config().clone();
+        run.control.reconfigure(LoopConfig { dry_run: true, ..real.clone() }).unwrap();
+        for _ in 0..100 {
+            run.busy(ms(100));
+        }
+        run.control.reconfigure(real).unwrap();
+        let (commands, _) = run.with_reads(flying(ms(1)));
+        assert!(strictness(&commands) < 0.02, "{commands:?}");
+    }
 }
 
 #[test]
