@@ -128,6 +128,7 @@ impl BoundEndpoint {
                 let socket = match tidegate_sockets::unix(path) {
                     Some(listener) => Socket::Unix { listener, _file: None },
                     None => {
+                        tidegate_sockets::make_folder(path)?;
                         remove_stale(path)?;
                         let listener = bind_unix(path, &config.file)?;
                         let metadata = fs::symlink_metadata(path)?;

@@ -56,6 +56,27 @@ impl fmt::Display for PassedSocket {
     }
 }
 
+/// Makes the folder of a Unix socket that is to be bound, if it is missing: `/run` is empty after a boot. The folder
+/// above it must be there.
+///
+/// # Errors
+/// The system's answer, with the folder.
+pub fn make_folder(socket: &Path) -> io::Result<()> {
+    let folder = folder_of(socket);
+    match std::fs::create_dir(folder) {
+        Err(error) if !folder.is_dir() => Err(io::Error::new(
+            error.kind(),
+            format!("its folder {} is missing, and cannot be made: {error}", folder.display()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the folder that a path is in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Returns the TCP socket that systemd listens on at this address, if it passed one. It does not block.
 #[must_use]
 pub fn tcp(address: SocketAddr) -> Option<TcpListener> {

@@ -11,6 +11,7 @@ use std::path::{Path, absolute};
 use rustix::fs::{Access, access};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
+use crate::folder_of;
 use crate::holders::listening_unix;
 
 /// Checks that a TCP address can be listened on.
@@ -43,7 +44,11 @@ pub fn unix(path: &Path) -> io::Result<()> {
         }
         _ => {}
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A folder that is missing is made.
+    let folder = match folder_of(path) {
+        missing if !missing.exists() => folder_of(missing),
+        folder => folder,
+    };
     access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
         let error = io::Error::from(error);
         io::Error::new(error.kind(), format!("no socket can be made in {}: {error}", folder.display()))
@@ -87,6 +92,12 @@ mod tests {
         drop(listener);
         unix(&path).unwrap();
         assert!(path.exists(), "nothing is removed");
-        assert_eq!(unix(&folder.path().join("gone/s")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        unix(&folder.path().join("new/s")).unwrap();
+        let far = folder.path().join("gone/new/s");
+        assert_eq!(unix(&far).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(crate::make_folder(&far).unwrap_err().to_string().contains("gone/new is missing"));
+        crate::make_folder(&folder.path().join("new/s")).unwrap();
+        crate::make_folder(&folder.path().join("new/s")).unwrap();
+        assert!(folder.path().join("new").is_dir());
     }
 }

@@ -199,6 +199,7 @@ async fn listen(address: &ListenAddress, access: Arc<ApiAccess>) -> io::Result<H
             if let Some(socket) = tidegate_sockets::unix(path) {
                 return HttpListener::given_unix(socket, path, access).await;
             }
+            tidegate_sockets::make_folder(path)?;
         }
     }
     HttpListener::bind(address, access).await

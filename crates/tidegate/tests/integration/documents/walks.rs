@@ -34,7 +34,6 @@ const README: Walk = Walk {
         ("tidegate serve", Run::Stays),
         ("tidegate top", Run::InTerminal("backup")),
         ("tidegate agent", ELSEWHERE),
-        ("tidegate identify", ELSEWHERE),
     ],
 };
 
@@ -44,7 +43,7 @@ const FIRST_STEPS: Walk = Walk {
         ("make ", BUILDS),
         ("tidegate demo", Run::Not("it takes three minutes; a step of the test run is a shorter one")),
         ("tidegate serve", Run::Stays),
-        ("tidegate load nbd://localhost:10809/backup", Run::Stays),
+        ("tidegate load nbd://localhost:10809/", Run::Stays),
         ("tidegate top", Run::InTerminal("backup")),
         ("tidegate init", ELSEWHERE),
         ("systemctl", ELSEWHERE),
@@ -70,7 +69,7 @@ mount --make-rprivate /
 umount --recursive --lazy /sys/fs/cgroup 2>/dev/null || true
 ip link set lo up
 mount -t tmpfs run /run
-mkdir /run/tidegate dev
+mkdir dev
 mount -t tmpfs dev dev
 cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty dev
 ln -s /proc/self/fd dev/fd
