@@ -346,7 +346,8 @@ impl MachineSurvey {
             true => "works here".to_owned(),
             false => format!("cannot see {}: see `cannot be seen` above", unseen.join(", ")),
         };
-        format!("{works}; resources: {count}, consumers now: {consumers}{absent}{dry}")
+        let nobody = if consumers == 0 { ", so that nothing would be throttled" } else { "" };
+        format!("{works}; resources: {count}, consumers now: {consumers}{nobody}{absent}{dry}")
     }
 
     fn verdict_of_machine(&self) -> String {
@@ -362,7 +363,10 @@ impl MachineSurvey {
         };
         match &self.storage[..] {
             [] => format!("{can}; no storage to regulate was found"),
-            all => format!("{can}; storage to regulate: {}; next: tidegate init", all.join(", ")),
+            all => format!(
+                "{can}; storage to regulate: {}; `tidegate init` proposes it while it is in use",
+                all.join(", ")
+            ),
         }
     }
 }
@@ -724,8 +728,8 @@ sys/fs/cgroup/loop -> loop
         let storage = vec!["vg0".to_owned(), "vda".to_owned()];
         assert_eq!(
             MachineSurvey { methods, storage, ..nothing() }.verdict(),
-            "can throttle by cgroup, not by netem: see `lacks` above; storage to regulate: vg0, vda; next: \
-             tidegate init"
+            "can throttle by cgroup, not by netem: see `lacks` above; storage to regulate: vg0, vda; \
+             `tidegate init` proposes it while it is in use"
         );
         assert!(nothing().verdict().contains("no storage to regulate was found"));
         let resource = |name: &str, here, dry_run| ResourceFinding {

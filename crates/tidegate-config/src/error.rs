@@ -14,7 +14,7 @@ const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), why(source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -24,6 +24,13 @@ pub enum ConfigError {
     /// The text is wrong: warnings are among the findings too, in the order of the text.
     #[error("{}", joined(.0))]
     Invalid(Vec<Finding>),
+}
+
+fn why(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => source.to_string(),
+    }
 }
 
 fn joined(findings: &[Finding]) -> String {

@@ -133,6 +133,9 @@ pub fn read(
     }
     let bands = if laws.rates { bands(pool, report) } else { Ok(None) };
     let Some(law) = chosen else {
+        if pool.has_unknown_keys() {
+            return None;
+        }
         let why = match pool.has("law") {
             true => "`law = \"none\"` throttles nothing: remove that, or this".to_owned(),
             false => format!("{} has no law: add a `target`", pool.what()),

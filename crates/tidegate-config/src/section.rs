@@ -69,6 +69,12 @@ impl<'a> Section<'a> {
         self.keys.contains(&key)
     }
 
+    /// Returns true if a key was reported as unknown. What seems to be missing may be meant by it.
+    #[must_use]
+    pub fn has_unknown_keys(&self) -> bool {
+        self.table.keys().any(|key| !self.keys.contains(&key.get_ref().as_ref()))
+    }
+
     /// Returns true if there is a value under a key.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {

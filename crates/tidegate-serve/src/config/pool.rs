@@ -167,7 +167,7 @@ fn statistic(
     let Some(statistic) = law::statistic(section, report) else { return };
     let Some(law) = law else {
         // A law that is written, and wrong, is reported as that.
-        if !section.has("law") && !section.has("target") {
+        if !section.has("law") && !section.has("target") && !section.has_unknown_keys() {
             let why = format!("{} has no law: add a `target`", section.what());
             report.warning(&law::place_of_statistic(section), "`statistic` has no effect", why);
         }
@@ -192,7 +192,7 @@ fn warn_of_lawless_protection(
 ) {
     // Without a law for another reason than that none is wanted, the mistake was reported.
     let wants_none = section.value("law").is_none_or(|law| law.get_ref().as_str() == Some("none"));
-    if law.is_some() || !wants_none || section.has("target") {
+    if law.is_some() || !wants_none || section.has("target") || section.has_unknown_keys() {
         return;
     }
     if let Some(export) = exports.iter().find(|export| export.config.protected) {
