@@ -119,7 +119,7 @@ impl LoweringSteps {
         let is_late = self.since.elapsed() >= self.length.mul_f64(slices + TOO_LATE);
         self.late = if is_late { self.late + 1 } else { 0 };
         if self.slice == SliceKind::Missed || self.late > MOST_LATE {
-            self.reached = self.goal.wide_where_below(self.from);
+            (self.reached, self.late) = (self.goal.wide_where_below(self.from), 0);
         } else {
             self.reached = self.goal.next_step(self.reached, !is_late);
         }
