@@ -62,6 +62,17 @@ impl AlignedBuffer {
         true
     }
 
+    /// Gives back the end of a mapped buffer. Returns false if it is too small for that.
+    fn shrink(&mut self) -> bool {
+        if self.capacity <= 2 * LARGEST_ALLOCATED {
+            return false;
+        }
+        self.capacity -= LARGEST_ALLOCATED;
+        // SAFETY: the end of what was mapped, which is owned, and beyond the new capacity.
+        let _ = unsafe { munmap(self.memory.as_ptr().add(self.capacity).cast(), LARGEST_ALLOCATED) };
+        true
+    }
+
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.as_ptr()
     }
@@ -124,11 +135,13 @@ pub(crate) struct BufferPool {
     free: [Vec<AlignedBuffer>; CLASSES],
     held: usize,
     limit: usize,
+    /// A large buffer that is being freed.
+    excess: Vec<AlignedBuffer>,
 }
 
 impl BufferPool {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { free: std::array::from_fn(|_| Vec::new()), held: 0, limit }
+        Self { free: std::array::from_fn(|_| Vec::new()), held: 0, limit, excess: Vec::new() }
     }
 
     /// Returns a buffer for `length` bytes. Its contents are left over from another request.
@@ -157,7 +170,24 @@ impl BufferPool {
         if self.held + buffer.capacity <= self.limit {
             self.held += buffer.capacity;
             self.free[class_index(buffer.capacity)].push(buffer);
+        } else if buffer.capacity > LARGEST_ALLOCATED {
+            self.excess.push(buffer);
         }
+    }
+
+    /// Frees a part of the large buffers that are too many. The kernel takes milliseconds to free the largest
+    /// as a whole.
+    pub(crate) fn release_some(&mut self) {
+        if let Some(buffer) = self.excess.last_mut()
+            && !buffer.shrink()
+        {
+            self.excess.pop();
+        }
+    }
+
+    /// Returns true if there is more to free.
+    pub(crate) fn releases_more(&self) -> bool {
+        !self.excess.is_empty()
     }
 }
 

@@ -11,6 +11,9 @@ use crate::buffer::AlignedBuffer;
 /// Items per send: a depth of 32 goes out at once, with room to spare.
 const MAX_ITEMS: usize = 64;
 
+/// The most bytes of one send, so that copying them does not keep the worker. The rest follows.
+const MOST_BYTES: usize = 256 << 10;
+
 /// A part of a message: a head, and a body that is sent from where it lies.
 pub(crate) trait MessageItem {
     fn head(&self) -> &[u8];
@@ -44,6 +47,8 @@ pub(crate) struct ReplyMessage<I> {
     header: libc::msghdr,
     /// Bytes of the first item that are sent already.
     sent: usize,
+    /// Bytes of the send that was prepared last.
+    prepared: usize,
 }
 
 // SAFETY: the raw pointers in `vectors` and `header` are written by `prepare` immediately before each use,
@@ -58,11 +63,17 @@ impl<I: MessageItem> ReplyMessage<I> {
             // SAFETY: a msghdr of zeros is an empty message.
             header: unsafe { std::mem::zeroed() },
             sent: 0,
+            prepared: 0,
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    /// Returns the bytes of the send that was prepared last.
+    pub(crate) fn prepared(&self) -> usize {
+        self.prepared
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -106,11 +117,13 @@ impl<I: MessageItem> ReplyMessage<I> {
     /// its box.
     pub(crate) fn prepare(&mut self) -> *const libc::msghdr {
         self.vectors.clear();
-        let mut skip = self.sent;
+        let (mut skip, mut room) = (self.sent, MOST_BYTES);
         for item in &self.items {
             for bytes in [item.head(), item.body()] {
                 let rest = &bytes[skip.min(bytes.len())..];
                 skip -= bytes.len() - rest.len();
+                let rest = &rest[..rest.len().min(room)];
+                room -= rest.len();
                 if !rest.is_empty() {
                     self.vectors
                         .push(libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() });
@@ -119,6 +132,7 @@ impl<I: MessageItem> ReplyMessage<I> {
         }
         self.header.msg_iov = self.vectors.as_mut_ptr();
         self.header.msg_iovlen = self.vectors.len();
+        self.prepared = MOST_BYTES - room;
         ptr::from_ref(&self.header)
     }
 }

@@ -159,6 +159,8 @@ pub(crate) struct IoRing {
     operations: Slab<RingOperation>,
     /// Completions taken out of the kernel's queue before their turn.
     early: VecDeque<cqueue::Entry>,
+    /// Bytes that the kernel copies when it is next entered: see [`IoRing::copying`].
+    copying: usize,
 }
 
 /// The ring of a pool's worker. Tests also have a simulated one, which is no part of the program.
@@ -244,7 +246,7 @@ impl IoRing {
         let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS, 0]);
         let polling = Polling::default();
         let (operations, early) = (Slab::new(), VecDeque::new());
-        let mut ring = Self { uring, bell, watching, polling, operations, early };
+        let mut ring = Self { uring, bell, watching, polling, operations, early, copying: 0 };
         ring.listen();
         Ok(ring)
     }
@@ -253,6 +255,12 @@ impl IoRing {
     pub(crate) fn outstanding(&self) -> usize {
         // But for the one that waits for the bell.
         self.operations.len() - 1
+    }
+
+    /// Returns the bytes that the kernel copies for the operations that wait to be submitted, while it submits
+    /// them: those to sockets, and from its page cache.
+    pub(crate) fn copying(&self) -> usize {
+        self.copying
     }
 
     /// Waits for the bell from the next submission on.
@@ -267,10 +275,12 @@ impl IoRing {
     /// # Errors
     /// When the kernel refuses for another reason than time or a signal.
     pub(crate) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let submitted = if !self.early.is_empty() || !self.uring.completion().is_empty() {
+        self.copying = 0;
+        // Without waiting, the kernel runs what it has pending.
+        let at_once = timeout == Some(Duration::ZERO);
+        let submitted = if at_once || !self.early.is_empty() || !self.uring.completion().is_empty() {
             self.uring.submit()
         } else if self.watching == CompletionWatch::WhenWorthwhile
-            && timeout != Some(Duration::ZERO)
             && self.polling.is_worthwhile()
         {
             self.poll(timeout)
@@ -382,6 +392,7 @@ impl IoRing {
         LentMemory: From<Box<ReplyMessage<I>>>,
     {
         let header = message.prepare();
+        self.copying += message.prepared();
         // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the
         // client takes its replies, however slowly.
         let flags = libc::MSG_NOSIGNAL as u32;
@@ -397,6 +408,7 @@ impl IoRing {
             FileAction::Read { part, offset, cached } => {
                 let (memory, length) = held.window(part);
                 let flags = if cached { libc::RWF_NOWAIT } else { 0 };
+                self.copying += if cached { part.length } else { 0 };
                 opcode::Read::new(fd, memory, length).offset(offset).rw_flags(flags).build()
             }
             FileAction::Write { part, offset, durable } => {

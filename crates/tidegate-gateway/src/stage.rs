@@ -13,7 +13,7 @@ use tidegate_regulate::{
     CompletedRequest, ConsumerAccount, ConsumerTerms, OperationKind, QueueConfig, SignalLatencies,
 };
 use tidegate_sched::{BucketRelease, Discipline, PullAnswer, SfqConfig, StorageExtent};
-use tidegate_units::{ConsumerName, HostName, Instant, ResourceName, Window};
+use tidegate_units::{ConsumerName, HostName, Instant, ResourceName, Shares, Window};
 
 use self::regulations::Regulations;
 use crate::config::{ExportConfig, LawScope, PoolConfig};
@@ -470,6 +470,10 @@ impl StageConsumer {
 
     pub(crate) fn is_protected(&self) -> bool {
         self.account.terms().protected
+    }
+
+    pub(crate) fn shares(&self) -> Shares {
+        self.account.terms().shares
     }
 
     /// Its volume hangs, or answers again.

@@ -29,7 +29,7 @@ impl PoolWorker {
                 WorkerCommand::Change(change) => self.change(*change, now),
                 WorkerCommand::Drain { deadline, fate } => self.begin_drain(deadline, fate, now),
                 WorkerCommand::Disk { disk, order } => self.disk_order(disk, order, now),
-                WorkerCommand::Completed(completed) => self.completed(completed, now),
+                WorkerCommand::Completed(completed) => self.put_off(completed),
                 WorkerCommand::Connected { export, outcome } => {
                     self.upstream_connected(export, *outcome, now);
                 }

@@ -10,6 +10,7 @@ use tidegate_units::Instant;
 use tracing::warn;
 
 use super::PoolWorker;
+use super::chores::REQUESTS_AT_ONCE;
 use crate::device::{judge, result_of};
 use crate::request::{ClientRequest, memory_of};
 use crate::ring::RingToken;
@@ -60,12 +61,17 @@ impl PoolWorker {
 
     /// Takes in the requests of a device that have come, until a bound is reached.
     pub(super) fn take_from_device(&mut self, key: usize, now: Instant) {
+        let mut left = REQUESTS_AT_ONCE;
         loop {
             let session = &mut self.sessions[key];
             // The requests of a drained device are issued again to the next gateway.
             if session.phase != SessionPhase::Open || self.drain.is_some() {
                 return;
             }
+            if left == 0 {
+                return self.read_later(key);
+            }
+            left -= 1;
             let export = &mut self.exports[session.export];
             let Some(device) = &mut session.device else { return };
             let Some(tag) = device.waiting.front().copied() else { return };

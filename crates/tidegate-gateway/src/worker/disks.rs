@@ -8,14 +8,11 @@ use tidegate_vhost::{CompletedRequest, DiskRequest, DiskRing, EventDescriptor, M
 use tracing::warn;
 
 use super::PoolWorker;
+use super::chores::REQUESTS_AT_ONCE;
 use crate::disk::{DiskOrder, JudgedRequest, StartedRing, TakenRequest, judge, status_of};
 use crate::request::{ClientRequest, memory_of};
 use crate::ring::RingToken;
 use crate::session::{MemoryWait, SessionPhase};
-
-/// Requests that are taken out of a disk's rings at once. A guest that adds requests which are refused, as
-/// fast as the worker answers them, would otherwise keep it for ever. Chosen: twice what a session may have.
-const AT_ONCE: usize = 256;
 
 /// The outcome of a look into a ring.
 enum RingLook {
@@ -131,7 +128,7 @@ impl PoolWorker {
         // Each ring is the first one now and then: the bounds are the session's.
         let first = disk.first;
         disk.first = (first + 1).checked_rem(rings).unwrap_or(0);
-        let mut left = AT_ONCE;
+        let mut left = REQUESTS_AT_ONCE;
         for index in (first..rings).chain(0..first) {
             match self.take_from_ring(key, index as u16, &mut left, now) {
                 Ok(RingLook::Empty) => {}
@@ -170,10 +167,7 @@ impl PoolWorker {
                 return Ok(RingLook::Stalled);
             }
             if *left == 0 {
-                // Goes on in the next turn.
-                session.memory_wait = None;
-                self.memory.wake_waiting(export.account);
-                self.stall(key);
+                self.read_later(key);
                 return Ok(RingLook::Stalled);
             }
             *left -= 1;

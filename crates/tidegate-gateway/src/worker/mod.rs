@@ -4,6 +4,7 @@
 //! else touches what it owns; other threads send it [`WorkerCommand`]s.
 
 mod blocks;
+mod chores;
 mod commands;
 mod devices;
 mod disks;
@@ -29,7 +30,8 @@ use std::time::Duration;
 
 use rustix::net::Shutdown;
 use slab::Slab;
-use tidegate_units::Instant;
+use tidegate_nbd::{CheckedOperation, Errno};
+use tidegate_units::{Instant, Shares};
 
 use crate::backend::{
     EmulatedVolume, ExportVolume, FileRing, FinishedIo, RequestProgress, SubmissionPath, VolumeOperation,
@@ -42,12 +44,13 @@ use crate::memory::{AccountKey, PoolMemory};
 use crate::peers::PoolPartners;
 use crate::request::ClientRequest;
 use crate::ring::{CompletedOperation, CompletionWatch, LentMemory, RingToken, WORKER_ENTRIES, WorkerRing};
-use crate::session::ClientSession;
+use crate::session::{ClientSession, SessionPhase};
 use crate::stage::{PoolStage, StageConsumer};
 use crate::suspension::SuspendedSession;
 use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
 use blocks::BlockOrder;
+use chores::{ChoreLines, WorkerChore};
 use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
 
@@ -87,6 +90,10 @@ impl WorkerExport {
     fn is_cut_off(&self) -> bool {
         matches!(&self.volume, ExportVolume::Upstream(upstream) if upstream.snapshot().connections == 0)
     }
+
+    fn shares(&self) -> Shares {
+        self.consumer.shares()
+    }
 }
 
 pub(crate) struct PoolWorker {
@@ -104,8 +111,14 @@ pub(crate) struct PoolWorker {
     upstreams: Vec<usize>,
     sessions: Slab<ClientSession>,
     requests: Slab<ClientRequest>,
-    /// Sessions to attend to before the turn ends.
-    attend: Vec<usize>,
+    /// What is to be done for each export.
+    chores: ChoreLines<WorkerChore>,
+    /// Sessions to attend to: those of exports that are not protected, and those of protected ones.
+    attend: [VecDeque<usize>; 2],
+    /// The last turn ended before all was dispatched that may be.
+    dispatches_more: bool,
+    /// Some protected export has sessions, or had some at the last housekeeping.
+    is_beside_protected: bool,
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
     finished: Vec<FinishedIo>,
@@ -183,7 +196,10 @@ impl PoolWorker {
             upstreams: Vec::new(),
             sessions: Slab::new(),
             requests: Slab::new(),
-            attend: Vec::new(),
+            chores: ChoreLines::default(),
+            attend: Default::default(),
+            dispatches_more: false,
+            is_beside_protected: false,
             stalled: VecDeque::new(),
             finished: Vec::new(),
             done: Vec::new(),
@@ -219,9 +235,12 @@ impl PoolWorker {
     /// it has come to its end.
     fn turn(&mut self, now: Instant) -> Option<WorkerEnd> {
         while let Some(completed) = self.ring.completed() {
-            self.completed(completed, now);
+            self.put_off(completed);
         }
         self.take_commands(now);
+        self.resume_stalled();
+        self.do_chores(now);
+        self.buffers.release_some();
         self.advance_emulated(now);
         self.step_law(now);
         if now >= self.next_housekeeping {
@@ -230,7 +249,6 @@ impl PoolWorker {
         if self.next_watch.is_some_and(|next| next <= now) {
             self.watch_volumes(VolumeWatch::Contended, now);
         }
-        self.resume_stalled(now);
         self.dispatch(now);
         self.turn_upstreams(now);
         self.attend(now);
@@ -253,7 +271,8 @@ impl PoolWorker {
 
     /// Returns the longest wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
-        if self.memory.has_returned() && !self.stalled.is_empty() {
+        let resumes = self.memory.has_returned() && !self.stalled.is_empty();
+        if resumes || self.has_more() || self.buffers.releases_more() {
             return Some(Duration::ZERO);
         }
         // A removed export may be waiting for a handshake, or for the thread that removed it, and they do not
@@ -308,11 +327,19 @@ impl PoolWorker {
     }
     /// An operation of a request on its file has completed.
     fn file_completed(&mut self, key: usize, completed: CompletedOperation, now: Instant) {
-        let ClientRequest { export, operation, .. } = self.requests[key];
+        let ClientRequest { export, operation, session, .. } = self.requests[key];
         if let RingToken::Request { .. } = completed.token {
             self.volume_answered(export, VolumeOperation::of(&operation), now);
         } else if completed.result.is_ok() {
             self.probe_answered(export, VolumeOperation::Read, now);
+        }
+        // Nobody takes the data: the rest of it is not read.
+        let only_reads = matches!(operation, CheckedOperation::Read { .. } | CheckedOperation::Cache { .. });
+        if only_reads && self.sessions[session].phase == SessionPhase::Closed {
+            if let LentMemory::Buffer(buffer) = completed.held {
+                self.buffers.put(buffer);
+            }
+            return self.backend_done(key, Err(Errno::Shutdown), false, now);
         }
         let WorkerExport { volume: ExportVolume::File(file), path, .. } = &mut self.exports[export] else {
             unreachable!("only files complete requests through the ring");

@@ -20,11 +20,17 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl PoolWorker {
     pub(super) fn dispatch(&mut self, now: Instant) {
+        let slice = self.begin_slice(self.slice_length());
+        self.dispatches_more = false;
         self.not_before = loop {
             match self.stage.pull(now) {
                 PullAnswer::Request { request, released, .. } => self.start(request, released, now),
                 PullAnswer::Nothing => break None,
                 PullAnswer::NotBefore(time) => break Some(time),
+            }
+            if self.is_over(&slice, self.clock.now()) {
+                self.dispatches_more = true;
+                break None;
             }
         };
         self.plan_watch(now);
@@ -101,8 +107,11 @@ impl PoolWorker {
     pub(super) fn answer(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         let mut request = self.requests.remove(key);
         let export = &mut self.exports[request.export];
-        PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result);
         let session = &mut self.sessions[request.session];
+        // What is given up because its client has gone is no error of the storage.
+        if session.phase != SessionPhase::Closed || result != Err(Errno::Shutdown) {
+            PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result);
+        }
         // The log has said what poisons an export, and that all of these fail from then on.
         let known = export.syncs.poisoned && is_durable(&request.operation);
         if let Err(errno) = result

@@ -13,6 +13,7 @@ use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{info, warn};
 
+use super::chores::REQUESTS_AT_ONCE;
 use super::{PoolWorker, WorkerDrain};
 use crate::backend::ExportVolume;
 use crate::config::PoolLimits;
@@ -63,6 +64,7 @@ impl PoolWorker {
             return;
         };
         entry.sessions += 1;
+        self.is_beside_protected |= entry.consumer.is_protected();
         let name = entry.consumer.name();
         info!(pool = %self.config.name, export = %name, peer = new.peer, "session opened");
         let heard_losses = match &mut entry.volume {
@@ -161,11 +163,16 @@ impl PoolWorker {
         if self.sessions[key].device.is_some() {
             return self.take_from_device(key, now);
         }
+        let mut left = REQUESTS_AT_ONCE;
         loop {
             let session = &mut self.sessions[key];
             if session.phase != SessionPhase::Open || session.receiving.is_some() {
                 return;
             }
+            if left == 0 {
+                return self.read_later(key);
+            }
+            left -= 1;
             let export = &mut self.exports[session.export];
             if session.requests >= self.config.limits.session_requests || !export.consumer.has_room() {
                 session.memory_wait = None;
@@ -259,7 +266,7 @@ impl PoolWorker {
     }
 
     /// Tries again to read from sessions that wait for room, if some may have come back for them.
-    pub(super) fn resume_stalled(&mut self, now: Instant) {
+    pub(super) fn resume_stalled(&mut self) {
         if !self.memory.has_returned() || self.stalled.is_empty() {
             return;
         }
@@ -269,7 +276,7 @@ impl PoolWorker {
             let session = &mut self.sessions[key];
             if self.memory.may_retry(self.exports[session.export].account) {
                 session.stalled = false;
-                self.read_requests(key, now);
+                self.read_later(key);
             } else {
                 self.stalled.push_back(key);
             }
@@ -350,49 +357,60 @@ impl PoolWorker {
     }
 
     pub(super) fn attend_to(&mut self, key: usize) {
-        if !std::mem::replace(&mut self.sessions[key].listed, true) {
-            self.attend.push(key);
+        let session = &mut self.sessions[key];
+        if !std::mem::replace(&mut session.listed, true) {
+            let is_protected = self.exports[session.export].consumer.is_protected();
+            self.attend[usize::from(is_protected)].push_back(key);
         }
     }
 
-    /// Sends what there is to send, and ends what is over.
+    /// Sends what there is to send, and ends what is over: all of it for protected exports, and a slice for
+    /// the others.
     pub(super) fn attend(&mut self, now: Instant) {
-        while let Some(key) = self.attend.pop() {
-            // A key may have been freed meanwhile, or given to another session, whom this does not harm.
-            let Some(session) = self.sessions.get_mut(key) else { continue };
-            session.listed = false;
-            if session.phase == SessionPhase::Closed {
-                continue;
+        while let Some(key) = self.attend[1].pop_front() {
+            self.attend_to_one(key, now);
+        }
+        let slice = self.begin_slice(self.slice_length());
+        while let Some(key) = self.attend[0].pop_front() {
+            self.attend_to_one(key, now);
+            if self.is_over(&slice, self.clock.now()) {
+                break;
             }
-            if session.disk.is_some() {
-                self.attend_to_disk(key, now);
-                continue;
-            }
-            if session.device.is_some() {
-                self.attend_to_device(key, now);
-                continue;
-            }
-            if !session.replies.is_empty()
-                && let Some(mut message) = session.message.take()
+        }
+    }
+
+    fn attend_to_one(&mut self, key: usize, now: Instant) {
+        // A key may have been freed meanwhile, or given to another session, whom this does not harm.
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.listed = false;
+        if session.phase == SessionPhase::Closed {
+            return;
+        }
+        if session.disk.is_some() {
+            return self.attend_to_disk(key, now);
+        }
+        if session.device.is_some() {
+            return self.attend_to_device(key, now);
+        }
+        if !session.replies.is_empty()
+            && let Some(mut message) = session.message.take()
+        {
+            while message.has_room()
+                && let Some(reply) = session.replies.pop_front()
             {
-                while message.has_room()
-                    && let Some(reply) = session.replies.pop_front()
-                {
-                    message.push(reply);
-                }
-                session.progress = now;
-                self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
-                continue;
+                message.push(reply);
             }
-            if session.requests > 0 {
-                continue;
-            }
-            match session.phase {
-                SessionPhase::Ending(reason) => self.close(key, reason, now),
-                SessionPhase::Suspending { .. } => self.try_to_suspend(key, now),
-                SessionPhase::Open if self.drain.is_some() => self.linger(key, now),
-                SessionPhase::Open | SessionPhase::Lingering(_) | SessionPhase::Closed => {}
-            }
+            session.progress = now;
+            return self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
+        }
+        if session.requests > 0 {
+            return;
+        }
+        match session.phase {
+            SessionPhase::Ending(reason) => self.close(key, reason, now),
+            SessionPhase::Suspending { .. } => self.try_to_suspend(key, now),
+            SessionPhase::Open if self.drain.is_some() => self.linger(key, now),
+            SessionPhase::Open | SessionPhase::Lingering(_) | SessionPhase::Closed => {}
         }
     }
 

@@ -4,7 +4,7 @@ use tidegate_units::Instant;
 
 use tracing::warn;
 
-use super::{HOUSEKEEPING, KERNEL_GRACE, PoolWorker, VolumeWatch, WorkerDrain, WorkerEnd};
+use super::{HOUSEKEEPING, KERNEL_GRACE, PoolWorker, VolumeWatch, WorkerDrain, WorkerEnd, WorkerExport};
 use crate::request::ClientRequest;
 use crate::session::{ClientSession, SessionPhase};
 use crate::stage::kind_of;
@@ -33,6 +33,9 @@ impl PoolWorker {
         if self.has_removed {
             self.forget_removed(now);
         }
+        let has_protected_session =
+            |(_, export): (usize, &WorkerExport)| export.sessions > 0 && export.consumer.is_protected();
+        self.is_beside_protected = self.exports.iter().any(has_protected_session);
         let overdue = now - self.config.limits.reply_deadline;
         let forced = self.drain.is_some_and(|drain| drain.deadline <= now);
         if let Some(drain) = &mut self.drain

@@ -154,7 +154,9 @@ impl LiveGateway {
     }
 
     pub(super) fn has_work(&mut self) -> bool {
-        !self.worker.ring.simulated().completed.is_empty() || self.door.bell().is_rung()
+        !self.worker.ring.simulated().completed.is_empty()
+            || self.door.bell().is_rung()
+            || self.worker.has_more()
     }
 
     /// Returns true if no request is here, and no memory is in use.
