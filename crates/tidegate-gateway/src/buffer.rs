@@ -16,6 +16,9 @@ const SMALLEST: usize = 4096;
 /// Larger blocks are mapped: they occupy memory as it is written to, and grow without being copied. To fill
 /// 32 MiB with zeros would keep the worker for 10 ms and more.
 const LARGEST_ALLOCATED: usize = 1 << 20;
+/// The most large buffers that are freed in parts. One that was filled took longer to fill than it takes to
+/// free, so more than these are buffers that were hardly used, which are freed soon.
+const MOST_EXCESS: usize = 2;
 const CLASSES: usize = (MAX_PAYLOAD as usize / SMALLEST).ilog2() as usize + 1;
 
 /// A block of memory that direct I/O can use. Its capacity is a power of two from 4 KiB up; it is initialised
@@ -135,7 +138,7 @@ pub(crate) struct BufferPool {
     free: [Vec<AlignedBuffer>; CLASSES],
     held: usize,
     limit: usize,
-    /// A large buffer that is being freed.
+    /// Large buffers that are being freed.
     excess: Vec<AlignedBuffer>,
 }
 
@@ -170,7 +173,7 @@ impl BufferPool {
         if self.held + buffer.capacity <= self.limit {
             self.held += buffer.capacity;
             self.free[class_index(buffer.capacity)].push(buffer);
-        } else if buffer.capacity > LARGEST_ALLOCATED {
+        } else if buffer.capacity > LARGEST_ALLOCATED && self.excess.len() < MOST_EXCESS {
             self.excess.push(buffer);
         }
     }
@@ -235,6 +238,23 @@ mod tests {
         assert_eq!(pool.held, 3 * 4096);
         let again = pool.take(4096);
         assert_eq!((again.len(), pool.held), (4096, 2 * 4096));
+    }
+
+    #[test]
+    fn the_largest_buffers_are_freed_in_parts_and_all_of_them() {
+        let mut pool = BufferPool::new(0);
+        for _ in 0..5 {
+            let mut buffer = pool.take(MAX_PAYLOAD as usize);
+            buffer.fill(1);
+            pool.put(buffer);
+        }
+        assert_eq!(pool.excess.len(), MOST_EXCESS);
+        let mut parts = 0;
+        while pool.releases_more() {
+            pool.release_some();
+            parts += 1;
+        }
+        assert_eq!(parts, MOST_EXCESS * (MAX_PAYLOAD as usize / LARGEST_ALLOCATED - 1));
     }
 
     fn pool_free_large() -> AlignedBuffer {

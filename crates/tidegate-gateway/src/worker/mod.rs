@@ -50,7 +50,7 @@ use crate::suspension::SuspendedSession;
 use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
 use blocks::BlockOrder;
-use chores::{ChoreLines, WorkerChore};
+use chores::{ChoreLines, ExportClass, PROTECTED_ROUNDS, WorkerChore};
 use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
 
@@ -94,6 +94,10 @@ impl WorkerExport {
     fn shares(&self) -> Shares {
         self.consumer.shares()
     }
+
+    fn class(&self) -> ExportClass {
+        if self.consumer.is_protected() { ExportClass::Protected } else { ExportClass::Other }
+    }
 }
 
 pub(crate) struct PoolWorker {
@@ -113,7 +117,7 @@ pub(crate) struct PoolWorker {
     requests: Slab<ClientRequest>,
     /// What is to be done for each export.
     chores: ChoreLines<WorkerChore>,
-    /// Sessions to attend to: those of exports that are not protected, and those of protected ones.
+    /// Sessions to attend to, by the class of their export.
     attend: [VecDeque<usize>; 2],
     /// The last turn ended before all was dispatched that may be.
     dispatches_more: bool,
@@ -233,13 +237,23 @@ impl PoolWorker {
 
     /// Handles what completed and what is due, and begins what follows. Returns the outcome of a drain, once
     /// it has come to its end.
-    fn turn(&mut self, now: Instant) -> Option<WorkerEnd> {
-        while let Some(completed) = self.ring.completed() {
-            self.put_off(completed);
-        }
+    fn turn(&mut self, mut now: Instant) -> Option<WorkerEnd> {
+        self.take_completions();
         self.take_commands(now);
         self.resume_stalled();
-        self.do_chores(now);
+        for _ in 0..PROTECTED_ROUNDS {
+            let worked = self.do_chores(ExportClass::Protected, now);
+            self.attend(ExportClass::Protected, now);
+            if !worked || self.drain.is_some() || !self.chores.has(ExportClass::Other) {
+                break;
+            }
+            self.dispatch(now);
+            // Now, and not after what is to be done for others.
+            self.ring.submit_now();
+            self.take_completions();
+            now = self.clock.now();
+        }
+        self.do_chores(ExportClass::Other, now);
         self.buffers.release_some();
         self.advance_emulated(now);
         self.step_law(now);
@@ -251,8 +265,16 @@ impl PoolWorker {
         }
         self.dispatch(now);
         self.turn_upstreams(now);
-        self.attend(now);
+        self.attend(ExportClass::Protected, now);
+        self.attend(ExportClass::Other, now);
         self.drained(now)
+    }
+
+    /// Has what has completed wait for its export's turn.
+    fn take_completions(&mut self) {
+        while let Some(completed) = self.ring.completed() {
+            self.put_off(completed);
+        }
     }
 
     /// Disconnects every client and refuses every command, after a failure: no thread would answer them any

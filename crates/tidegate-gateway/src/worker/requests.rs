@@ -7,6 +7,7 @@ use tidegate_sched::PullAnswer;
 use tidegate_units::Instant;
 use tracing::warn;
 
+use super::chores::ExportClass;
 use super::{PoolWorker, WorkerComplaints};
 use crate::backend::{EmulatedVolume, ExportVolume, FinishedIo};
 use crate::buffer::is_zero;
@@ -20,7 +21,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl PoolWorker {
     pub(super) fn dispatch(&mut self, now: Instant) {
-        let slice = self.begin_slice(self.slice_length());
+        let slice = self.begin_slice(ExportClass::Other);
         self.dispatches_more = false;
         self.not_before = loop {
             match self.stage.pull(now) {

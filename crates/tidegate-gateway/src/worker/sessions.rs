@@ -13,7 +13,7 @@ use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{info, warn};
 
-use super::chores::REQUESTS_AT_ONCE;
+use super::chores::{ExportClass, REQUESTS_AT_ONCE};
 use super::{PoolWorker, WorkerDrain};
 use crate::backend::ExportVolume;
 use crate::config::PoolLimits;
@@ -359,19 +359,15 @@ impl PoolWorker {
     pub(super) fn attend_to(&mut self, key: usize) {
         let session = &mut self.sessions[key];
         if !std::mem::replace(&mut session.listed, true) {
-            let is_protected = self.exports[session.export].consumer.is_protected();
-            self.attend[usize::from(is_protected)].push_back(key);
+            let class = self.exports[session.export].class();
+            self.attend[class as usize].push_back(key);
         }
     }
 
-    /// Sends what there is to send, and ends what is over: all of it for protected exports, and a slice for
-    /// the others.
-    pub(super) fn attend(&mut self, now: Instant) {
-        while let Some(key) = self.attend[1].pop_front() {
-            self.attend_to_one(key, now);
-        }
-        let slice = self.begin_slice(self.slice_length());
-        while let Some(key) = self.attend[0].pop_front() {
+    /// Sends what there is to send, and ends what is over, for a slice of the turn.
+    pub(super) fn attend(&mut self, class: ExportClass, now: Instant) {
+        let slice = self.begin_slice(class);
+        while let Some(key) = self.attend[class as usize].pop_front() {
             self.attend_to_one(key, now);
             if self.is_over(&slice, self.clock.now()) {
                 break;

@@ -2,6 +2,7 @@
 
 mod access;
 mod api;
+mod busy_worker;
 mod connections;
 mod degraded;
 mod false_broker;
