@@ -39,6 +39,9 @@ impl PoolWorker {
         request.released = PoolStage::dispatched(&mut export.consumer, &request.operation, released, now);
         request.dispatched = Some(now);
         export.zeroing.dispatched(&request.operation, &mut request.slice, now);
+        if request.operation == CheckedOperation::Flush {
+            return self.start_flush(key, now);
+        }
         match &export.volume {
             ExportVolume::Upstream(_) => {
                 let export = request.export;
@@ -101,7 +104,7 @@ impl PoolWorker {
     pub(super) fn answer(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
         let mut request = self.requests.remove(key);
         let export = &mut self.exports[request.export];
-        PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result);
+        PoolStage::answered(&mut export.consumer, &request, now, result);
         let session = &mut self.sessions[request.session];
         // The log has said what poisons an export, and that all of these fail from then on.
         let known = export.syncs.poisoned && is_durable(&request.operation);

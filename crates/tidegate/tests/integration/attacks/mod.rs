@@ -3,8 +3,10 @@
 mod access;
 mod api;
 mod connections;
+mod crowded_block;
 mod degraded;
 mod false_broker;
+mod flush_storm;
 mod forbidden_io_uring;
 mod forged_policy;
 mod guardian;
