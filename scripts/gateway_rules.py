@@ -29,8 +29,13 @@ RULES = {
     ),
     "a flush waits for durable writes beside it": (
         "worker/syncs.rs",
-        "request.export == key && is_under_way &&",
-        "false && request.export == key && is_under_way &&",
+        "syncs.beside.clone_from(&syncs.by_themselves),",
+        "syncs.beside.clear(),",
+    ),
+    "flushes give their slot back": (
+        "worker/syncs.rs",
+        "if syncs.has_slot && !syncs.waiting.iter().any(is_flush) {",
+        "if false && !syncs.waiting.iter().any(is_flush) {",
     ),
     "an export is poisoned by a report of lost data": (
         "worker/syncs.rs",
@@ -53,9 +58,9 @@ RULES = {
         "            let _ = &memory;",
     ),
     "changes of a block in part wait for each other": (
-        "worker/blocks.rs",
-        "blocks.waits = (blocks.in_part || export.blocks.in_part > 0)",
-        "blocks.waits = (blocks.in_part || export.blocks.in_part > 0) && false",
+        "block_order.rs",
+        "if !self.queue.is_empty() || !is_free {",
+        "if false && (!self.queue.is_empty() || !is_free) {",
     ),
     "FUA through the page cache": (
         "backend/file.rs",

@@ -6,7 +6,7 @@ use tidegate_journal::WallTime;
 use tidegate_regulate::RegulatedResource;
 use tidegate_service::rollups::{LookTime, MinuteFold, MinuteReading};
 use tidegate_service::status::{ConsumerTotal, Judgement, PromiseReading, ServiceStatus};
-use tidegate_units::{Bytes, ConsumerName, Instant, Latency};
+use tidegate_units::{ConsumerName, Instant, Latency};
 
 use crate::metrics::ResourceStatus;
 use crate::status::total;
@@ -28,7 +28,7 @@ pub(crate) fn note_reads(
         sum: total_latency,
         client: (count, Latency::ZERO),
         read: bytes,
-        written: Bytes::ZERO,
+        ..ConsumerTotal::default()
     };
     let promise = promise.map(|reading| reading.terms());
     let input = resource.decision().map(|decision| decision.input);

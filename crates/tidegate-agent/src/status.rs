@@ -240,6 +240,7 @@ mod tests {
             client_seconds: None,
             read_bytes_per_second: 8_192.0,
             written_bytes_per_second: 1_024.0,
+            ..LoadFigures::default()
         };
         assert_eq!(one.recent, Some(expected));
         let decided = told.decided.unwrap();

@@ -1,8 +1,8 @@
 //! Parts of blocks, on storage that moves whole blocks only.
 //!
 //! A read moves the blocks around its range. A change keeps what the blocks at its ends have outside of it:
-//! they are read, changed, and written back with the rest. Between the two nothing else may change them; the
-//! worker sees to that.
+//! they are read, changed, and written back with the rest. Between the two nothing else may change them
+//! ([`crate::block_order`]).
 //!
 //! The memory of a change has the whole blocks first, and behind them the two blocks that are read.
 
@@ -65,26 +65,42 @@ fn whole_blocks(range: Range<u64>, block: u64) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 
-/// The blocks that a request changes.
+/// The blocks that a request changes, by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChangedBlocks {
-    range: Range<u64>,
-    /// Some of them in part: nothing else may change them meanwhile.
-    pub(crate) in_part: bool,
-    /// Others come first.
-    pub(crate) waits: bool,
+    pub(crate) range: Range<u64>,
+    /// The first block is changed in part, or the last one: nothing else may change such a block meanwhile.
+    in_part: [bool; 2],
 }
 
 impl ChangedBlocks {
-    /// Returns the blocks of a changed range, which has parts of blocks or not.
-    pub(crate) fn of(range: Range<u64>, block: u32, in_part: bool) -> Self {
-        Self { range: whole_blocks(range, block.into()), in_part, waits: false }
+    /// Returns the blocks of a changed range. `reads_ends`: the blocks at its ends are read and written back
+    /// where they have parts outside of it.
+    pub(crate) fn of(range: Range<u64>, block: u32, reads_ends: bool) -> Self {
+        let block = u64::from(block);
+        let in_part = [range.start, range.end].map(|end| reads_ends && !end.is_multiple_of(block));
+        Self { range: range.start / block..range.end.div_ceil(block), in_part }
     }
 
-    /// Returns true if this change must wait for the other, which came before it.
-    pub(crate) fn follows(&self, other: &Self) -> bool {
-        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
-        overlap && (self.in_part || other.in_part || other.waits)
+    /// Returns the numbers of the blocks that are changed in part.
+    pub(crate) fn in_part(&self) -> impl Iterator<Item = u64> + use<> {
+        let [first, last] = self.in_part;
+        let ends = [first.then_some(self.range.start), last.then_some(self.range.end.saturating_sub(1))];
+        let is_one = ends[0] == ends[1];
+        ends.into_iter().take(if is_one { 1 } else { 2 }).flatten()
+    }
+
+    pub(crate) fn is_in_part(&self, number: u64) -> bool {
+        self.in_part().any(|part| part == number)
+    }
+
+    /// Returns true if some of the blocks are changed as a whole.
+    pub(crate) fn has_whole(&self) -> bool {
+        self.range.end.saturating_sub(self.range.start) > self.in_part().count() as u64
+    }
+
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.range.start < other.range.end && other.range.start < self.range.end
     }
 }
 

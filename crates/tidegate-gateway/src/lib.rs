@@ -20,6 +20,7 @@
 mod access;
 mod backend;
 mod bell;
+mod block_order;
 mod blocks;
 mod buffer;
 mod claim;

@@ -3,7 +3,7 @@
 use tidegate_nbd::{AllocationExtent, AllocationMap, CheckedOperation, MOST_EXTENTS};
 use tidegate_units::Instant;
 
-use crate::blocks::{BlockCover, ChangedBlocks, PartialBlocks};
+use crate::blocks::{BlockCover, PartialBlocks};
 use crate::buffer::{AlignedBuffer, class_bytes};
 use crate::upstream::ledger::ChangeNumber;
 use crate::zeroing::{RequestSlice, ZEROES};
@@ -36,8 +36,8 @@ pub(crate) struct ClientRequest {
     pub(crate) change: Option<ChangeNumber>,
     /// The progress with the whole blocks around it, if it has parts of blocks.
     pub(crate) partial: Option<Box<PartialBlocks>>,
-    /// The blocks that it changes, or waits to change.
-    pub(crate) blocks: Option<ChangedBlocks>,
+    /// Its place in the order of changes, while it changes blocks or waits to.
+    pub(crate) blocks: Option<usize>,
 }
 
 impl ClientRequest {

@@ -41,7 +41,7 @@ pub(crate) struct StageConsumer {
     answered: Instant,
     reads: OpSnapshot,
     writes: OpSnapshot,
-    flushes: u64,
+    flushes: OpSnapshot,
     trims: u64,
     caches: u64,
     block_statuses: u64,
@@ -120,7 +120,7 @@ impl PoolStage {
             answered: Instant::ZERO,
             reads: OpSnapshot::default(),
             writes: OpSnapshot::default(),
-            flushes: 0,
+            flushes: OpSnapshot::default(),
             trims: 0,
             caches: 0,
             block_statuses: 0,
@@ -249,7 +249,7 @@ impl PoolStage {
             window: self.queues.own_window(consumer.place),
             reads: reads.clone(),
             writes: writes.clone(),
-            flushes: *flushes,
+            flushes: flushes.clone(),
             trims: *trims,
             caches: *caches,
             block_statuses: *block_statuses,
@@ -328,11 +328,18 @@ impl PoolStage {
         }
     }
 
+    /// Gives back the slot of a flush. Other flushes may share the sync that it waits for, so this is not the
+    /// time of its answer.
+    pub(crate) fn free_flush_slot(&mut self, consumer: &mut StageConsumer, now: Instant) {
+        let flush =
+            CompletedRequest { kind: None, bytes: 0, released: now, dispatched: now, is_sample: false };
+        self.queues.queue_mut(consumer.place).completed(&mut consumer.account, &flush, now);
+    }
+
     /// A request is answered; its reply waits to be sent.
     pub(crate) fn answered(
         consumer: &mut StageConsumer,
-        operation: &CheckedOperation,
-        arrived: Instant,
+        request: &ClientRequest,
         now: Instant,
         result: Result<(), Errno>,
     ) {
@@ -340,20 +347,24 @@ impl PoolStage {
             consumer.errors.count_failed(errno, now);
             return;
         }
+        let operation = &request.operation;
         if let Some(statistics) = consumer.statistics_of(operation) {
             statistics.count += 1;
             statistics.bytes += length_of(operation);
-            statistics.total.record(now.latency_since(arrived));
+            statistics.total.record(now.latency_since(request.arrived));
+            if *operation == CheckedOperation::Flush {
+                statistics.backend.record(now.latency_since(request.dispatched.unwrap_or(now)));
+            }
             return;
         }
         match operation {
-            CheckedOperation::Flush => consumer.flushes += 1,
             CheckedOperation::Trim { .. } => consumer.trims += 1,
             CheckedOperation::Cache { .. } => consumer.caches += 1,
             CheckedOperation::BlockStatus { .. } => consumer.block_statuses += 1,
             CheckedOperation::Read { .. }
             | CheckedOperation::Write { .. }
             | CheckedOperation::WriteZeroes { .. }
+            | CheckedOperation::Flush
             | CheckedOperation::Disconnect => {}
         }
     }
@@ -485,9 +496,11 @@ impl StageConsumer {
     }
 
     fn statistics_of(&mut self, operation: &CheckedOperation) -> Option<&mut OpSnapshot> {
-        match kind_of(operation)? {
-            OperationKind::Read => Some(&mut self.reads),
-            OperationKind::Write => Some(&mut self.writes),
+        match kind_of(operation) {
+            Some(OperationKind::Read) => Some(&mut self.reads),
+            Some(OperationKind::Write) => Some(&mut self.writes),
+            None if *operation == CheckedOperation::Flush => Some(&mut self.flushes),
+            None => None,
         }
     }
 }
@@ -509,7 +522,7 @@ fn terms(config: &ExportConfig) -> ConsumerTerms {
 
 /// Returns the kind of an operation, as the law and the statistics distinguish them; `None` for all others.
 /// An operation that fills the cache is none of them, although it reads: no client waits for its latency, and
-/// its slices are longer than most reads.
+/// its slices are longer than most reads. Neither is a flush: its time says how much was written before it.
 pub(crate) fn kind_of(operation: &CheckedOperation) -> Option<OperationKind> {
     match operation {
         CheckedOperation::Read { .. } => Some(OperationKind::Read),

@@ -196,8 +196,8 @@ pub struct ConsumerSnapshot {
     pub reads: OpSnapshot,
     /// Writes and write-zeroes.
     pub writes: OpSnapshot,
-    /// Flushes answered.
-    pub flushes: u64,
+    /// Flushes. Those that a durable write (FUA) needs are part of the write.
+    pub flushes: OpSnapshot,
     /// Trims answered.
     pub trims: u64,
     /// Requests to cache a range answered.
@@ -277,7 +277,7 @@ pub struct UpstreamSnapshot {
     pub unflushed_losses: u64,
 }
 
-/// Reads or writes of one consumer since the gateway's start; only those that succeeded.
+/// Reads, writes or flushes of one consumer since the gateway's start; only those that succeeded.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OpSnapshot {
     /// Requests.

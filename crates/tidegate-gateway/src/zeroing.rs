@@ -218,7 +218,8 @@ impl ZeroingBehaviour {
                 Place { offset, length, done }.charged(longest, SliceMethod::Cache)
             }
             CheckedOperation::BlockStatus { length, .. } => RequestSlice::question(length),
-            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush => RequestSlice::question(0),
+            CheckedOperation::Disconnect => unreachable!("not a scheduled request"),
         }
     }
 

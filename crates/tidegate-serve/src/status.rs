@@ -137,7 +137,7 @@ fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
             operations.total.sum(),
         )
     };
-    let (reads, writes) = (of(&consumer.reads), of(&consumer.writes));
+    let (reads, writes, flushes) = (of(&consumer.reads), of(&consumer.writes), of(&consumer.flushes));
     let (count, sum) = match &consumer.tenant {
         Some(tenant) => (tenant.released.count(), tenant.released.sum()),
         None => (reads.0 + writes.0, reads.1.saturating_add(writes.1)),
@@ -148,6 +148,7 @@ fn total(consumer: &ConsumerSnapshot) -> ConsumerTotal {
         client: (reads.2 + writes.2, reads.3.saturating_add(writes.3)),
         read: Bytes::new(consumer.reads.bytes),
         written: Bytes::new(consumer.writes.bytes),
+        flushes: (flushes.0, flushes.1),
     }
 }
 
@@ -248,6 +249,8 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
     let iops: f64 = all.iter().map(|did| did.iops).sum();
     let busy: f64 = all.iter().filter_map(|did| Some(did.iops * did.response_time_seconds?)).sum();
     let waited: f64 = all.iter().filter_map(|did| Some(did.iops * did.client_seconds?)).sum();
+    let flushes: f64 = all.iter().map(|did| did.flushes_per_second).sum();
+    let flushed: f64 = all.iter().filter_map(|did| Some(did.flushes_per_second * did.flush_seconds?)).sum();
     let mean = |sum: f64| (iops > 0.0).then(|| sum / iops);
     Some(LoadFigures {
         seconds,
@@ -256,6 +259,8 @@ fn together(all: &[LoadFigures]) -> Option<LoadFigures> {
         client_seconds: mean(waited),
         read_bytes_per_second: all.iter().map(|did| did.read_bytes_per_second).sum(),
         written_bytes_per_second: all.iter().map(|did| did.written_bytes_per_second).sum(),
+        flushes_per_second: flushes,
+        flush_seconds: (flushes > 0.0).then(|| flushed / flushes),
     })
 }
 
@@ -295,7 +300,7 @@ pub(crate) mod tests {
             window: None,
             reads: OpSnapshot { bytes: 4_096 * requests, ..OpSnapshot::default() },
             writes: OpSnapshot::default(),
-            flushes: 0,
+            flushes: OpSnapshot::default(),
             trims: 0,
             caches: 0,
             block_statuses: 0,

@@ -242,6 +242,7 @@ mod tests {
             client: (10 * seconds, Latency::from_millis(60 * seconds)),
             read: Bytes::new(40_960 * seconds),
             written: Bytes::new(512 * seconds),
+            ..ConsumerTotal::default()
         };
         let judgement =
             Judgement { judged: u64::from(seconds > 0), kept: u64::from(!seconds.is_multiple_of(10)) };

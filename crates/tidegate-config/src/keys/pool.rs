@@ -565,7 +565,7 @@ pub const LIMIT: KeyTable = table!(
     "limit",
     "### `limit`",
     [
-        Key::new("iops", Rate, "none", "the most requests per second"),
+        Key::new("iops", Rate, "none", "the most requests per second, flushes included"),
         Key::new("bandwidth", ByteRate, "none", "the most bytes per second; both hold when both are given"),
         Key::new(
             "burst",

@@ -58,7 +58,9 @@ impl FileVolume {
                 let range = MappedRange { offset, length, one, block: self.alignment() };
                 ring.allocation(key, self, range);
             }
-            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => {
+                unreachable!("not carried out as requests")
+            }
         }
     }
 

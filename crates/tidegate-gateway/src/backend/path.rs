@@ -126,7 +126,8 @@ pub(crate) struct SubmissionPath {
     requests: [Pulse; 2],
 }
 
-/// Kinds of operations that a volume takes unlike times for. The first two are those of requests.
+/// Kinds of operations that a volume takes unlike times for. The silence of a volume is that of the first
+/// two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VolumeOperation {
     Read,
@@ -141,6 +142,7 @@ impl VolumeOperation {
             CheckedOperation::Read { .. }
             | CheckedOperation::Cache { .. }
             | CheckedOperation::BlockStatus { .. } => Self::Read,
+            CheckedOperation::Flush => Self::Sync,
             _ => Self::Change,
         }
     }

@@ -196,7 +196,9 @@ impl UpstreamPlan {
             CheckedOperation::BlockStatus { offset, one, .. } => {
                 (NbdCommand::BlockStatus, set(one, CommandFlags::REQ_ONE), offset, left)
             }
-            CheckedOperation::Flush | CheckedOperation::Disconnect => unreachable!("not scheduled requests"),
+            CheckedOperation::Flush | CheckedOperation::Disconnect => {
+                unreachable!("not carried out as requests")
+            }
         };
         UpstreamPart { command, flags, offset: offset + done, length }
     }

@@ -1,64 +1,47 @@
-//! The order of changes where some of them change blocks in part.
-//!
-//! Such a change reads blocks and writes them back ([`crate::blocks`]). Another change of
-//! these blocks between the two would be lost. So of two changes with a block in common, one of which is in
-//! part, the later waits for the earlier. Whole blocks alone need no order: the storage takes them as they
-//! come.
-
-use std::collections::VecDeque;
+//! Changes of blocks on files, in their order ([`crate::block_order`]).
 
 use tidegate_units::Instant;
 
-use super::PoolWorker;
+use super::{PoolWorker, WorkerExport};
 use crate::backend::{ExportVolume, FileRing};
-
-/// The changes of an export that depend on each other's order.
-#[derive(Default)]
-pub(super) struct BlockOrder {
-    /// Changes in part that run or wait.
-    in_part: usize,
-    /// Changes that wait for others, in the order in which they came.
-    waiting: VecDeque<usize>,
-}
 
 impl PoolWorker {
     /// Begins a dispatched request on its file, or has it wait for the changes before it.
     pub(super) fn start_on_file(&mut self, key: usize, now: Instant) {
-        let export_key = self.requests[key].export;
-        let export = &mut self.exports[export_key];
-        let ExportVolume::File(file) = &export.volume else {
+        let request = &mut self.requests[key];
+        let WorkerExport { volume: ExportVolume::File(file), blocks, .. } = &mut self.exports[request.export]
+        else {
             unreachable!("only a file has blocks");
         };
-        if let Some(mut blocks) = file.changed_blocks(&self.requests[key]) {
-            let others = self.requests.iter().filter(|(_, other)| other.export == export_key);
-            blocks.waits = (blocks.in_part || export.blocks.in_part > 0)
-                && others.filter_map(|(_, other)| other.blocks.as_ref()).any(|other| blocks.follows(other));
-            export.blocks.in_part += usize::from(blocks.in_part);
-            if blocks.waits {
-                export.blocks.waiting.push_back(key);
-            }
-            let waits = blocks.waits;
-            self.requests[key].blocks = Some(blocks);
-            if waits {
+        if let Some(changed) = file.changed_blocks(request) {
+            let (place, begins) = blocks.enter(key, changed);
+            request.blocks = Some(place);
+            if !begins {
                 return;
             }
         }
-        let mut ring = FileRing { ring: &mut self.ring, path: &mut export.path, door: &self.door, now };
-        file.start(&mut ring, &mut self.buffers, key, &mut self.requests[key]);
+        self.begin_on_file(key, now);
     }
 
-    /// A change is over: those that waited for it begin, in their order.
+    fn begin_on_file(&mut self, key: usize, now: Instant) {
+        let request = &mut self.requests[key];
+        let WorkerExport { volume: ExportVolume::File(file), path, syncs, .. } =
+            &mut self.exports[request.export]
+        else {
+            unreachable!("only a file has blocks");
+        };
+        if file.syncs_by_itself(&request.operation) {
+            syncs.began_by_itself(key);
+        }
+        let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+        file.start(&mut ring, &mut self.buffers, key, request);
+    }
+
+    /// A change is over: those that waited only for it begin.
     pub(super) fn release_blocks(&mut self, key: usize, now: Instant) {
         let request = &mut self.requests[key];
-        let Some(blocks) = request.blocks.take() else { return };
-        let order = &mut self.exports[request.export].blocks;
-        order.in_part -= usize::from(blocks.in_part);
-        let waiting = std::mem::take(&mut order.waiting);
-        for waiting in &waiting {
-            if let Some(blocks) = self.requests[*waiting].blocks.take() {
-                order.in_part -= usize::from(blocks.in_part);
-            }
-        }
-        waiting.into_iter().for_each(|waiting| self.start_on_file(waiting, now));
+        let Some(place) = request.blocks.take() else { return };
+        let begun = self.exports[request.export].blocks.leave(place);
+        begun.into_iter().for_each(|request| self.begin_on_file(request, now));
     }
 }

@@ -1,13 +1,13 @@
 //! The commands of other threads to the worker.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_units::{Bytes, Instant};
 use tracing::debug;
 
-use super::{BlockOrder, NewExport, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
+use super::{NewExport, ParkedRequests, PendingSyncs, PoolChange, PoolWorker, WorkerCommand, WorkerExport};
 use crate::backend::{ExportVolume, SubmissionPath, VolumeSilence};
+use crate::block_order::BlockOrder;
 use crate::stats::{ConsumerSnapshot, PoolSnapshot};
 use crate::upstream::UpstreamExport;
 use crate::zeroing::ZeroingBehaviour;
@@ -45,8 +45,7 @@ impl PoolWorker {
             volume: new.volume,
             path: SubmissionPath::default(),
             silence: VolumeSilence::None,
-            parked: VecDeque::new(),
-            probed: [false; 2],
+            parked: ParkedRequests::default(),
             consumer,
             account: self.memory.open(new.config.protected),
             sessions: 0,

@@ -115,9 +115,6 @@ impl PoolWorker {
             });
             if copied.is_err() {
                 self.answer(request, Err(Errno::Io), now);
-            } else if operation == CheckedOperation::Flush {
-                // As for clients of NBD: past the scheduler.
-                self.sync(export, request, now);
             } else {
                 self.enqueue(request, now);
             }

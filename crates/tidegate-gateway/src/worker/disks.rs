@@ -227,9 +227,6 @@ impl PoolWorker {
                 // Gives back what it has; the disk ends then.
                 self.answer(request, Err(Errno::Io), now);
                 read?;
-            } else if operation == CheckedOperation::Flush {
-                // As for clients of NBD: past the scheduler.
-                self.sync(export, request, now);
             } else {
                 self.enqueue(request, now);
             }

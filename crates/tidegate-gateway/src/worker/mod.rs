@@ -20,7 +20,7 @@ mod time;
 mod upstream;
 mod volumes;
 
-use volumes::VolumeWatch;
+use volumes::{ParkedRequests, VolumeWatch};
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,6 +37,7 @@ use crate::backend::{
     EmulatedVolume, ExportVolume, FileRing, FinishedIo, RequestProgress, SubmissionPath, VolumeOperation,
     VolumeSilence, errno,
 };
+use crate::block_order::BlockOrder;
 use crate::buffer::BufferPool;
 use crate::clock::GatewayClock;
 use crate::config::PoolConfig;
@@ -49,7 +50,6 @@ use crate::stage::{PoolStage, StageConsumer};
 use crate::suspension::SuspendedSession;
 use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
-use blocks::BlockOrder;
 use chores::{ChoreLines, ExportClass, PROTECTED_ROUNDS, WorkerChore};
 use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use syncs::PendingSyncs;
@@ -70,10 +70,7 @@ struct WorkerExport {
     path: SubmissionPath,
     /// The volume's silence as of the last look.
     silence: VolumeSilence,
-    /// Requests that wait for a silent volume to answer, in their order.
-    parked: VecDeque<usize>,
-    /// For reads, and for other requests: true if one was let through since the volume fell silent.
-    probed: [bool; 2],
+    parked: ParkedRequests,
     consumer: StageConsumer,
     account: AccountKey,
     sessions: usize,

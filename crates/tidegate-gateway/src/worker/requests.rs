@@ -46,6 +46,9 @@ impl PoolWorker {
         request.released = PoolStage::dispatched(&mut export.consumer, &request.operation, released, now);
         request.dispatched = Some(now);
         export.zeroing.dispatched(&request.operation, &mut request.slice, now);
+        if request.operation == CheckedOperation::Flush {
+            return self.start_flush(key, now);
+        }
         match &export.volume {
             ExportVolume::Upstream(_) => {
                 let export = request.export;
@@ -111,7 +114,7 @@ impl PoolWorker {
         let session = &mut self.sessions[request.session];
         // What is given up because its client has gone is no error of the storage.
         if session.phase != SessionPhase::Closed || result != Err(Errno::Shutdown) {
-            PoolStage::answered(&mut export.consumer, &request.operation, request.arrived, now, result);
+            PoolStage::answered(&mut export.consumer, &request, now, result);
         }
         // The log has said what poisons an export, and that all of these fail from then on.
         let known = export.syncs.poisoned && is_durable(&request.operation);

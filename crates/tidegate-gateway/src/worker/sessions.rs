@@ -1,7 +1,6 @@
 //! Sessions from their arrival to their end: the bytes read from them and sent to them, and the bounds at
 //! which they wait.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -235,11 +234,6 @@ impl PoolWorker {
                     });
                     if is_late {
                         self.answer(request, Err(Errno::Shutdown), now);
-                    } else if operation == CheckedOperation::Flush {
-                        // Past the scheduler: what it must cover is complete at the backend already, and
-                        // holding it would hold the client's commit without sparing the storage anything.
-                        let export = session.export;
-                        self.sync(export, request, now);
                     } else if export.zeroing.refuses(&operation, now) {
                         self.answer(request, Err(Errno::NotSup), now);
                     } else {
@@ -560,11 +554,14 @@ impl PoolWorker {
     pub(super) fn withdraw(&mut self, key: usize, now: Instant) -> Vec<ClientRequest> {
         let requests = &self.requests;
         let of_session = |request: usize| requests[request].session == key;
-        let export = &mut self.exports[self.sessions[key].export];
+        let session = &self.sessions[key];
+        if session.requests == 0 {
+            // Clients that only come and go are not worth a look at what others have queued.
+            return Vec::new();
+        }
+        let export = &mut self.exports[session.export];
         // What waits for a volume that is silent came first. Clients that come and go must not pile it up.
-        let (mut keys, others): (VecDeque<usize>, VecDeque<usize>) =
-            std::mem::take(&mut export.parked).into_iter().partition(|request| of_session(*request));
-        export.parked = others;
+        let mut keys = export.parked.extract(of_session);
         keys.extend(self.stage.cancel(&mut export.consumer, now, of_session));
         keys.into_iter().map(|request| self.requests.remove(request)).collect()
     }

@@ -74,9 +74,6 @@ impl PoolWorker {
 
 /// Returns the extent that the next slice of a request is charged with.
 pub(super) fn extent_of(request: &ClientRequest, slice: RequestSlice) -> StorageExtent {
-    debug_assert!(
-        !matches!(request.operation, CheckedOperation::Flush | CheckedOperation::Disconnect),
-        "not scheduled requests"
-    );
+    debug_assert!(request.operation != CheckedOperation::Disconnect, "not a scheduled request");
     StorageExtent { offset: request.operation.offset() + slice.from, bytes: slice.charged }
 }

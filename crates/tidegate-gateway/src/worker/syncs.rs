@@ -9,12 +9,21 @@
 //! A write that syncs by itself takes the report as well as a sync does. So a sync's success counts only once
 //! all such writes beside it are over, and none has failed.
 //!
+//! A flush waits for its turn like a request of one I/O, and then for a sync that begins after that. An export
+//! syncs once at a time, so its syncs have one slot of the window, however many flushes wait for them: the
+//! first of these flushes brings it, and the others give theirs back. A sync may take seconds on a healthy
+//! disk that has much to write. Others do not wait for its slot for that long. A durable change has paid for
+//! its sync by itself.
+//!
 //! Nothing here or elsewhere syncs a file that is only opened or closed. Errors that no sync has reported
 //! stay with the file, for the first sync after it is next opened. So a gateway that is started after a crash
 //! hears of the writes that its predecessor had answered. A sync at the end would take that report, and there
 //! is no client left to tell.
 
-use tidegate_nbd::Errno;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::error;
 
@@ -25,24 +34,60 @@ use crate::request::SyncRange;
 use crate::ring::RingToken;
 use crate::upstream::UpstreamExport;
 
+/// A sync that takes longer gives its slot to requests that wait. Chosen: as long as the least silence of a
+/// volume that counts as a stall.
+const LONGEST_SLOT: Duration = Duration::from_millis(25);
+
 /// Requests that wait for an export's data to be on stable storage. One sync runs at a time and covers
 /// everything that was complete when it began; requests that come later share the next one. Two at a time
 /// could not tell which of them a report belongs to.
 #[derive(Default)]
 pub(super) struct PendingSyncs {
     pub(super) busy: bool,
+    /// The time when the last sync began.
+    began: Instant,
+    /// A flush was dispatched whose slot in the window is not given back yet.
+    has_slot: bool,
     /// Written data is lost: see the module.
     pub(super) poisoned: bool,
     /// The number of an upstream's losses that are logged.
     pub(super) losses: u64,
     pub(super) running: Vec<usize>,
-    /// Writes that sync by themselves, and were under way when the sync that runs succeeded. One of them may
-    /// have its report.
-    beside: Vec<usize>,
+    /// Writes under way that sync by themselves.
+    by_themselves: BTreeSet<usize>,
+    /// Those of them that were under way when the sync that runs succeeded. One of them may have its report.
+    beside: BTreeSet<usize>,
     pub(super) waiting: Vec<usize>,
 }
 
+impl PendingSyncs {
+    /// A write has begun that syncs by itself.
+    pub(super) fn began_by_itself(&mut self, request: usize) {
+        self.by_themselves.insert(request);
+    }
+}
+
 impl PoolWorker {
+    /// The turn of a flush has come.
+    pub(super) fn start_flush(&mut self, key: usize, now: Instant) {
+        let export_key = self.requests[key].export;
+        let WorkerExport { syncs, consumer, .. } = &mut self.exports[export_key];
+        if syncs.poisoned || std::mem::replace(&mut syncs.has_slot, true) {
+            self.stage.free_flush_slot(consumer, now);
+        }
+        self.sync(export_key, key, now);
+    }
+
+    /// Gives the slots of syncs that take long to requests that wait.
+    pub(super) fn free_slots_of_long_syncs(&mut self, now: Instant) {
+        for (_, WorkerExport { syncs, consumer, .. }) in &mut self.exports {
+            let is_long = now.saturating_since(syncs.began) >= LONGEST_SLOT;
+            if is_long && std::mem::take(&mut syncs.has_slot) {
+                self.stage.free_flush_slot(consumer, now);
+            }
+        }
+    }
+
     /// Has a request concluded once the export's completed writes, or its own change, are on stable storage.
     pub(super) fn sync(&mut self, export: usize, key: usize, now: Instant) {
         self.requests[key].syncing = true;
@@ -58,7 +103,7 @@ impl PoolWorker {
 
     pub(super) fn start_sync(&mut self, key: usize, now: Instant) {
         let export = &mut self.exports[key];
-        export.syncs.busy = true;
+        (export.syncs.busy, export.syncs.began) = (true, now);
         std::mem::swap(&mut export.syncs.running, &mut export.syncs.waiting);
         let WorkerExport { volume, path, syncs, .. } = export;
         match volume {
@@ -82,13 +127,7 @@ impl PoolWorker {
         let WorkerExport { volume, syncs, .. } = &mut self.exports[key];
         match (result, volume) {
             (Err(errno), _) => self.poison(key, errno),
-            (Ok(()), ExportVolume::File(file)) => {
-                let beside = self.requests.iter().filter(|(_, request)| {
-                    let is_under_way = request.dispatched.is_some() && !request.syncing;
-                    request.export == key && is_under_way && file.syncs_by_itself(&request.operation)
-                });
-                syncs.beside.extend(beside.map(|(request, _)| request));
-            }
+            (Ok(()), ExportVolume::File(_)) => syncs.beside.clone_from(&syncs.by_themselves),
             (Ok(()), _) => {}
         }
         if self.exports[key].syncs.beside.is_empty() {
@@ -98,10 +137,8 @@ impl PoolWorker {
 
     /// A request's operation on its file is over: a sync that ran beside it may have waited for that.
     pub(super) fn over_beside(&mut self, key: usize, request: usize, now: Instant) {
-        let beside = &mut self.exports[key].syncs.beside;
-        let Some(at) = beside.iter().position(|other| *other == request) else { return };
-        beside.swap_remove(at);
-        if beside.is_empty() {
+        let syncs = &mut self.exports[key].syncs;
+        if syncs.by_themselves.remove(&request) && syncs.beside.remove(&request) && syncs.beside.is_empty() {
             self.conclude_sync(key, Ok(()), now);
         }
     }
@@ -116,8 +153,13 @@ impl PoolWorker {
     /// A sync is over and all that it covered is answered.
     pub(super) fn sync_again(&mut self, key: usize, now: Instant) {
         // Only now: an export that is busy is not removed by what an answer sets free.
-        let syncs = &mut self.exports[key].syncs;
+        let WorkerExport { syncs, consumer, .. } = &mut self.exports[key];
         syncs.busy = false;
+        let is_flush = |request: &usize| self.requests[*request].operation == CheckedOperation::Flush;
+        if syncs.has_slot && !syncs.waiting.iter().any(is_flush) {
+            syncs.has_slot = false;
+            self.stage.free_flush_slot(consumer, now);
+        }
         if syncs.waiting.is_empty() {
             self.forget_if_unused(key, now);
         } else {

@@ -1,5 +1,6 @@
 //! Silent volumes: the slots that they occupy go to other volumes until they answer.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_units::Instant;
@@ -8,7 +9,6 @@ use tracing::{error, info};
 use super::PoolWorker;
 use super::slices::extent_of;
 use crate::backend::{ExportVolume, VolumeOperation, VolumeSilence};
-use crate::config::BackendConfig;
 use crate::stage::PoolStage;
 
 /// The interval of looks for silent volumes while requests wait for the window: a fraction of the least
@@ -24,16 +24,69 @@ pub(super) enum VolumeWatch {
     Contended,
 }
 
+/// Requests that wait for a silent volume to answer. Each [`VolumeOperation`] has a queue, so that nobody looks
+/// for the next one of a kind.
+#[derive(Default)]
+pub(super) struct ParkedRequests {
+    kinds: [ParkedKind; 3],
+    parked: u64,
+}
+
+#[derive(Default)]
+struct ParkedKind {
+    /// With their numbers, which grow.
+    queue: VecDeque<(u64, usize)>,
+    /// One of the kind was let through since the volume fell silent.
+    probed: bool,
+}
+
+impl ParkedRequests {
+    fn push(&mut self, kind: VolumeOperation, request: usize) {
+        self.kinds[kind as usize].queue.push_back((self.parked, request));
+        self.parked += 1;
+    }
+
+    /// Returns a request to be let through, if there is one of a kind of which none was.
+    fn next_probe(&mut self) -> Option<usize> {
+        let kind = self.kinds.iter_mut().find(|kind| !kind.probed && !kind.queue.is_empty())?;
+        kind.probed = true;
+        kind.queue.pop_front().map(|(_, request)| request)
+    }
+
+    /// Takes out all requests, in the order in which they came.
+    fn take(&mut self) -> impl Iterator<Item = usize> + use<> {
+        self.extract(|_| true).into_iter()
+    }
+
+    /// Takes out the requests that are `gone`, in the order in which they came.
+    pub(super) fn extract(&mut self, gone: impl Fn(usize) -> bool) -> VecDeque<usize> {
+        let mut taken = Vec::new();
+        for ParkedKind { queue, .. } in &mut self.kinds {
+            let (out, left) = std::mem::take(queue).into_iter().partition(|(_, request)| gone(*request));
+            taken.extend::<VecDeque<(u64, usize)>>(out);
+            *queue = left;
+        }
+        taken.sort_unstable();
+        taken.into_iter().map(|(_, request)| request).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.queue.len()).sum()
+    }
+}
+
 impl PoolWorker {
-    /// Looks at the volumes soon if requests wait: perhaps for slots of a volume that is silent.
+    /// Looks at the volumes soon if requests wait: perhaps for slots of a volume that is silent, or that syncs
+    /// for long.
     pub(super) fn plan_watch(&mut self, now: Instant) {
-        let waits = matches!(self.config.backend, BackendConfig::File { .. }) && self.stage.has_queued();
+        let waits = self.stage.has_queued();
         self.next_watch = waits.then(|| self.next_watch.unwrap_or(now + WATCH));
     }
 
     /// Takes the slots from volumes that have fallen silent, and says of those that hang that they do.
     pub(super) fn watch_volumes(&mut self, watch: VolumeWatch, now: Instant) {
         self.next_watch = None;
+        self.free_slots_of_long_syncs(now);
         for key in self.file_volumes() {
             let export = &mut self.exports[key];
             let silence = export.path.silence(now);
@@ -51,7 +104,9 @@ impl PoolWorker {
             }
             if export.silence == VolumeSilence::None {
                 self.stage.lend_slots(&mut export.consumer, now);
-                export.parked = self.stage.cancel(&mut export.consumer, now, |_| true).into();
+                for request in self.stage.cancel(&mut export.consumer, now, |_| true) {
+                    export.parked.push(VolumeOperation::of(&self.requests[request].operation), request);
+                }
             }
             export.silence = silence;
             if silence == VolumeSilence::Hung {
@@ -75,21 +130,17 @@ impl PoolWorker {
 
     /// A request for a volume that is silent waits until it answers.
     pub(super) fn park(&mut self, key: usize, request: usize, now: Instant) {
-        self.exports[key].parked.push_back(request);
+        let kind = VolumeOperation::of(&self.requests[request].operation);
+        self.exports[key].parked.push(kind, request);
         self.probe(key, now);
     }
 
-    /// Lets one read and one other request through. The silence may concern only one kind, as a slow sync
+    /// Lets one read, one change and one flush through. The silence may concern only one kind, as a slow sync
     /// blocks writes.
     fn probe(&mut self, key: usize, now: Instant) {
         loop {
-            let (export, requests) = (&mut self.exports[key], &self.requests);
-            let kind = |request: &usize| VolumeOperation::of(&requests[*request].operation) as usize;
-            let Some(at) = export.parked.iter().position(|request| !export.probed[kind(request)]) else {
-                return;
-            };
-            let Some(request) = export.parked.remove(at) else { return };
-            export.probed[kind(&request)] = true;
+            let export = &mut self.exports[key];
+            let Some(request) = export.parked.next_probe() else { return };
             PoolStage::borrow_slot(&mut export.consumer, now);
             self.start(request, now, now);
         }
@@ -99,9 +150,7 @@ impl PoolWorker {
     pub(super) fn probe_answered(&mut self, key: usize, kind: VolumeOperation, now: Instant) {
         let export = &mut self.exports[key];
         if export.silence != VolumeSilence::None {
-            if let Some(probed) = export.probed.get_mut(kind as usize) {
-                *probed = false;
-            }
+            export.parked.kinds[kind as usize].probed = false;
             self.probe(key, now);
         }
     }
@@ -118,7 +167,7 @@ impl PoolWorker {
         if export.path.silence(now) != VolumeSilence::None {
             return self.probe_answered(key, kind, now);
         }
-        export.probed = [false; 2];
+        export.parked.kinds.iter_mut().for_each(|kind| kind.probed = false);
         let silence = std::mem::replace(&mut export.silence, VolumeSilence::None);
         if silence == VolumeSilence::Hung {
             export.consumer.set_hung(false, now);
@@ -127,7 +176,7 @@ impl PoolWorker {
                 "the volume answers again after {} s", silent_for.as_secs()
             );
         }
-        for request in std::mem::take(&mut export.parked) {
+        for request in export.parked.take() {
             let extent = extent_of(&self.requests[request], self.requests[request].slice);
             self.stage.enqueue(&mut export.consumer, request, extent, now);
         }

@@ -175,7 +175,7 @@ fn what_an_upstream_has_not_flushed_is_flushed_before_a_restart() {
     let mut client = Raw::open(&served.socket(), "a");
     client.send_write(1, 0, &[7; 4096]);
     assert_eq!(client.answer(), (1, 0));
-    let flushes = || upstream.pool().consumers[0].flushes;
+    let flushes = || upstream.pool().consumers[0].flushes.count;
     assert_eq!(flushes(), 0);
     let (served, left, taken) = restart(served, |_| {});
     assert_eq!((left, taken), (1, 1));

@@ -241,7 +241,10 @@ fn consumer_samples<'a>(
 ) {
     let labels = [pool.name.as_str(), consumer.name.as_str()];
     let mut operations = |value: fn(&'a OpSnapshot) -> SampleValue| {
-        for (op, snapshot) in [("read", &consumer.reads), ("write", &consumer.writes)] {
+        let kinds = [("read", &consumer.reads), ("write", &consumer.writes), ("flush", &consumer.flushes)];
+        // A flush has no payload.
+        let most = if metric == ServeMetric::Payload { 2 } else { 3 };
+        for (op, snapshot) in kinds.into_iter().take(most) {
             samples.add(&[labels[0], labels[1], op], value(snapshot));
         }
     };
@@ -249,7 +252,6 @@ fn consumer_samples<'a>(
         ServeMetric::Requests => {
             operations(|op| SampleValue::Count(op.count));
             for (op, count) in [
-                ("flush", consumer.flushes),
                 ("trim", consumer.trims),
                 ("cache", consumer.caches),
                 ("block_status", consumer.block_statuses),

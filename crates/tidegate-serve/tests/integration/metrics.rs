@@ -93,7 +93,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         window: None,
         reads: operation(&[3, 5, 40_000]),
         writes: operation(&[]),
-        flushes: 2,
+        flushes: operation(&[7, 9]),
         trims: 0,
         block_statuses: 0,
         caches: 0,

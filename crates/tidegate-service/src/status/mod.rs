@@ -267,6 +267,13 @@ pub struct LoadFigures {
     /// Bytes written per second, zeroed ones included.
     #[serde(default)]
     pub written_bytes_per_second: f64,
+    /// Flushes that completed, per second. Zero where the service does not see them. Older services did not
+    /// say it, nor the next one.
+    #[serde(default)]
+    pub flushes_per_second: f64,
+    /// The mean time of a flush at the storage. `null`: none completed.
+    #[serde(default)]
+    pub flush_seconds: Option<f64>,
 }
 
 /// One consumer.

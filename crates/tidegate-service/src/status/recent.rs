@@ -27,6 +27,8 @@ pub struct ConsumerTotal {
     pub read: Bytes,
     /// The bytes that were written.
     pub written: Bytes,
+    /// Completed flushes, and the time that they took, added up.
+    pub flushes: (u64, Latency),
 }
 
 impl ConsumerTotal {
@@ -35,16 +37,17 @@ impl ConsumerTotal {
     pub fn since(&self, earlier: &Self) -> Self {
         let bytes = |now: Bytes, then: Bytes| now.get().checked_sub(then.get()).map(Bytes::new);
         let latency = |now: Latency, then: Latency| now.as_nanos().checked_sub(then.as_nanos());
+        let timed = |now: (u64, Latency), then: (u64, Latency)| {
+            Some((now.0.checked_sub(then.0)?, Latency::from_nanos(latency(now.1, then.1)?)))
+        };
         let difference = || {
             Some(Self {
                 count: self.count.checked_sub(earlier.count)?,
                 sum: Latency::from_nanos(latency(self.sum, earlier.sum)?),
-                client: (
-                    self.client.0.checked_sub(earlier.client.0)?,
-                    Latency::from_nanos(latency(self.client.1, earlier.client.1)?),
-                ),
+                client: timed(self.client, earlier.client)?,
                 read: bytes(self.read, earlier.read)?,
                 written: bytes(self.written, earlier.written)?,
+                flushes: timed(self.flushes, earlier.flushes)?,
             })
         };
         difference().unwrap_or(*self)
@@ -90,17 +93,22 @@ impl<K: Ord> RecentCounters<K> {
         let then = mark.totals.get(who).filter(|then| then.count <= total.count && elapsed >= LEAST)?;
         let count = total.count - then.count;
         let seconds = total.sum.saturating_sub(then.sum).as_secs_f64();
-        let (answered, waited) =
-            (total.client.0.saturating_sub(then.client.0), total.client.1.saturating_sub(then.client.1));
+        let since = |now: (u64, Latency), then: (u64, Latency)| {
+            (now.0.saturating_sub(then.0), now.1.saturating_sub(then.1).as_secs_f64())
+        };
+        let (answered, waited) = since(total.client, then.client);
+        let (flushes, flushed) = since(total.flushes, then.flushes);
         let per_second =
             |now: Bytes, then: Bytes| now.get().saturating_sub(then.get()) as f64 / elapsed.as_secs_f64();
         Some(LoadFigures {
             seconds: elapsed.as_secs_f64(),
             iops: count as f64 / elapsed.as_secs_f64(),
             response_time_seconds: (count > 0).then(|| seconds / count as f64),
-            client_seconds: (answered > 0).then(|| waited.as_secs_f64() / answered as f64),
+            client_seconds: (answered > 0).then(|| waited / answered as f64),
             read_bytes_per_second: per_second(total.read, then.read),
             written_bytes_per_second: per_second(total.written, then.written),
+            flushes_per_second: flushes as f64 / elapsed.as_secs_f64(),
+            flush_seconds: (flushes > 0).then(|| flushed / flushes as f64),
         })
     }
 }
@@ -120,6 +128,7 @@ mod tests {
             client: (count, Latency::from_millis(3 * millis)),
             read: Bytes::new(4_096 * count),
             written: Bytes::new(512 * count),
+            flushes: (2 * count, Latency::from_millis(8 * count)),
         }
     }
 
@@ -140,6 +149,8 @@ mod tests {
             client_seconds: Some(0.03),
             read_bytes_per_second: 819_200.0,
             written_bytes_per_second: 102_400.0,
+            flushes_per_second: 400.0,
+            flush_seconds: Some(0.004),
         };
         assert_eq!(did, expected);
         assert_eq!(recent.since(at(5_000), &"came since", total(9, 9)), None);

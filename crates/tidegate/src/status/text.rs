@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tidegate_control::{BandPosition, WaitReason};
 use tidegate_service::status::{
-    ConsumerStatus, DecisionStatus, ErrorsStatus, InputStatus, LawStatus, OperatingPoint, PromiseStatus,
-    ResourceStatus, ServiceKind, ServiceStatus,
+    ConsumerStatus, DecisionStatus, ErrorsStatus, InputStatus, LawStatus, LoadFigures, OperatingPoint,
+    PromiseStatus, ResourceStatus, ServiceKind, ServiceStatus,
 };
 use tidegate_units::{ByteRate, Iops, Latency, Window};
 
@@ -214,7 +214,7 @@ struct StatusColumn {
     cell: fn(&ConsumerStatus, &ResourceStatus) -> String,
 }
 
-const COLUMNS: [StatusColumn; 16] = [
+const COLUMNS: [StatusColumn; 17] = [
     StatusColumn { name: "consumer", always: true, cell: |one, _| one.shown_name().to_owned() },
     StatusColumn { name: "promise", always: false, cell: promise_cell },
     StatusColumn { name: "storage", always: true, cell: |one, _| takes(one) },
@@ -238,6 +238,11 @@ const COLUMNS: [StatusColumn; 16] = [
         },
     },
     StatusColumn {
+        name: "flushes/s",
+        always: false,
+        cell: |one, _| one.recent.filter(|did| did.flushes_per_second > 0.0).map_or_else(none, flushed),
+    },
+    StatusColumn {
         name: "entitled",
         always: false,
         cell: |one, _| one.entitled_iops.map_or_else(none, rate),
@@ -253,6 +258,12 @@ const COLUMNS: [StatusColumn; 16] = [
 
 fn none() -> String {
     NONE.to_owned()
+}
+
+/// Flushes per second, and the mean time of one.
+fn flushed(did: LoadFigures) -> String {
+    let each = did.flush_seconds.map_or_else(String::new, |seconds| format!(" of {}", time(seconds)));
+    format!("{}{each}", rate(did.flushes_per_second))
 }
 
 /// Its promise, or its own goal, or the target where the law judges it by itself, in seconds.
@@ -374,6 +385,8 @@ mod tests {
                 client_seconds: Some(0.014),
                 read_bytes_per_second: 1_572_864.0,
                 written_bytes_per_second: 0.0,
+                flushes_per_second: 20.0,
+                flush_seconds: Some(0.0042),
             }),
             outstanding: Some(16),
             entitled_iops: Some(350.0),
@@ -434,6 +447,8 @@ mod tests {
                 client_seconds: None,
                 read_bytes_per_second: 2_621_440.0,
                 written_bytes_per_second: 0.0,
+                flushes_per_second: 20.0,
+                flush_seconds: Some(0.0042),
             }),
             consumers: vec![
                 consumer("business"),

@@ -159,9 +159,10 @@ impl LiveGateway {
             || self.worker.has_more()
     }
 
-    /// Returns true if no request is here, and no memory is in use.
+    /// Returns true if no request is here, no slot of the window is taken, and no memory is in use.
     pub(super) fn is_at_rest(&self) -> bool {
         self.worker.requests.is_empty()
+            && self.worker.exports.iter().all(|(_, export)| export.consumer.is_idle())
             && self.worker.memory.used() == 0
             && self.worker.sessions.iter().all(|(_, session)| session.requests == 0)
     }

@@ -34,8 +34,13 @@ struct ServedClient {
 
 impl ServedClients {
     fn new(count: usize) -> Self {
+        Self::with_depth(count, 32)
+    }
+
+    /// The same with a pool of this depth.
+    fn with_depth(count: usize, depth: u32) -> Self {
         NOW.set(Some(Instant::ZERO));
-        let rules = GatewayRules::new(32, 1, Duration::from_secs(30), Duration::from_secs(60));
+        let rules = GatewayRules::new(depth, 1, Duration::from_secs(30), Duration::from_secs(60));
         let volume = SimulatedVolume::Disk { size: 64 << 10, direct: Some(512) };
         let live = LiveGateway::start(&rules, volume, Instant::ZERO);
         let geometry = live.geometry();
@@ -150,4 +155,50 @@ fn a_suspended_session_ends_if_another_one_takes_the_report_of_lost_data() {
         assert_eq!(served.suspended.map(|suspended| suspended.len()), Some(if report { 0 } else { 2 }));
         NOW.set(None);
     }
+}
+
+fn is_write(action: &FileAction) -> bool {
+    matches!(action, FileAction::Write { .. })
+}
+
+/// A sync takes as long as it takes, and one answers all flushes that wait. They must not fill the window of the
+/// other exports meanwhile.
+#[test]
+fn flushes_have_one_slot_of_the_window_together() {
+    let mut served = ServedClients::with_depth(1, 2);
+    let flushes: Vec<u64> =
+        (0..10).map(|_| served.ask(0, NbdCommand::Flush, CommandFlags::NONE, &[])).collect();
+    let write = served.ask(0, NbdCommand::Write, CommandFlags::NONE, &[1; 512]);
+    served.complete(is_write, Ok(512));
+    assert_eq!(served.answers(0), [(write, Ok(()))], "the other slot was free");
+    for answered in [&flushes[..1], &flushes[1..]] {
+        served.complete(|action| matches!(action, FileAction::Sync { .. }), Ok(0));
+        let answers: Vec<(u64, Result<(), Errno>)> = answered.iter().map(|flush| (*flush, Ok(()))).collect();
+        assert_eq!(served.answers(0), answers, "those that came later share the next sync");
+    }
+    assert!(served.live.is_at_rest());
+    NOW.set(None);
+}
+
+/// On a healthy disk that has much to write, a sync takes seconds.
+#[test]
+fn a_sync_that_takes_long_gives_its_slot_to_requests_that_wait() {
+    let mut served = ServedClients::with_depth(1, 1);
+    let flush = served.ask(0, NbdCommand::Flush, CommandFlags::NONE, &[]);
+    let write = served.ask(0, NbdCommand::Write, CommandFlags::NONE, &[1; 512]);
+    let mut has_begun = || {
+        let operations = &served.live.worker.ring.simulated().operations;
+        operations.iter().any(
+            |(_, operation)| matches!(&operation.action, SimulatedAction::File(action) if is_write(action)),
+        )
+    };
+    assert!(!has_begun(), "the window has one slot");
+    let later = Instant::ZERO + Duration::from_millis(30);
+    assert!(served.live.worker.turn(later).is_none());
+    served.complete(is_write, Ok(512));
+    assert_eq!(served.answers(0), [(write, Ok(()))]);
+    served.complete(|action| matches!(action, FileAction::Sync { .. }), Ok(0));
+    assert_eq!(served.answers(0), [(flush, Ok(()))]);
+    assert!(served.live.is_at_rest());
+    NOW.set(None);
 }
