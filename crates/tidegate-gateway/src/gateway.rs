@@ -368,6 +368,7 @@ impl Gateway {
                 export: opened.export.clone(),
                 access: opened.config.access.clone(),
                 id: opened.id,
+                volume: opened.volume.clone(),
                 door: Arc::clone(&pool.door),
                 pin: ExportPin::clone(&opened.pin),
             })

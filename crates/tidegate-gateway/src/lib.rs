@@ -32,6 +32,7 @@ mod disk;
 mod endpoint;
 mod gateway;
 mod histogram;
+mod identity;
 mod input;
 mod io_errors;
 mod listener;

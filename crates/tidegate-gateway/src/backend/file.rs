@@ -13,6 +13,7 @@ use tidegate_nbd::{CheckedOperation, Errno};
 
 use crate::claim::{self, VolumeFile};
 use crate::config::ExportConfig;
+use crate::identity::VolumeIdentity;
 
 /// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
@@ -55,6 +56,7 @@ impl ImmediateStart {
 #[derive(Debug)]
 pub(crate) struct FileVolume {
     file: Arc<VolumeFile>,
+    identity: VolumeIdentity,
     size: u64,
     alignment: u32,
     block_device: bool,
@@ -83,7 +85,8 @@ impl FileVolume {
         let size = file.size()?;
         let alignment = alignment(&file, block_device, direct, size)?;
         let synchronous = !block_device && is_synchronous(&file);
-        Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
+        let identity = VolumeIdentity::of_file(path, &file)?;
+        Ok(Self { file, identity, size, alignment, block_device, beginning, direct, synchronous })
     }
 
     /// Opens a file as an export would, without a claim.
@@ -101,6 +104,10 @@ impl FileVolume {
     #[cfg(test)]
     pub(crate) fn past_the_cache(self, alignment: u32) -> Self {
         Self { direct: true, alignment, ..self }
+    }
+
+    pub(crate) fn identity(&self) -> &VolumeIdentity {
+        &self.identity
     }
 
     pub(crate) fn size(&self) -> u64 {

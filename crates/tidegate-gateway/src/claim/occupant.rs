@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tidegate_sockets::holders::{self, Holder};
 
 use super::VolumeId;
+use crate::identity::{device_directory, shown_device};
 
 /// The longest table of mounts that is read: some ten thousand mounts.
 const LONGEST_TABLE: u64 = 4 << 20;
@@ -37,8 +38,8 @@ pub(crate) fn programs(holders: &[Holder]) -> String {
 fn of_device(number: u64) -> Option<String> {
     let mounts = read_table("/proc/self/mountinfo").unwrap_or_default();
     let swaps = read_table("/proc/swaps").unwrap_or_default();
-    let directory = PathBuf::from(format!("/sys/dev/block/{}", shown(number)));
-    let whole = DevicePart { name: None, number: shown(number), directory };
+    let directory = device_directory(number);
+    let whole = DevicePart { name: None, number: shown_device(number), directory };
     let parts = partitions(&whole.directory);
     std::iter::once(whole).chain(parts).find_map(|part| {
         let occupied = mounted_at(&mounts, &part.number)
@@ -58,10 +59,6 @@ struct DevicePart {
     /// Major and minor number, with a colon.
     number: String,
     directory: PathBuf,
-}
-
-fn shown(number: u64) -> String {
-    format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
 }
 
 fn partitions(directory: &Path) -> Vec<DevicePart> {
@@ -85,7 +82,8 @@ fn mounted_at(mounts: &str, number: &str) -> Option<String> {
 
 fn is_swap(swaps: &str, number: &str) -> bool {
     let devices = swaps.lines().filter_map(|line| line.split_ascii_whitespace().next());
-    let mut numbers = devices.filter_map(|path| fs::metadata(path).ok()).map(|device| shown(device.rdev()));
+    let mut numbers =
+        devices.filter_map(|path| fs::metadata(path).ok()).map(|device| shown_device(device.rdev()));
     numbers.any(|swap| swap == number)
 }
 
@@ -116,7 +114,7 @@ fn of_file(path: &Path) -> Option<String> {
 
 /// Returns true for a device that can only be read.
 pub(super) fn is_read_only(device: u64) -> bool {
-    let flag = fs::read_to_string(format!("/sys/dev/block/{}/ro", shown(device)));
+    let flag = fs::read_to_string(device_directory(device).join("ro"));
     flag.is_ok_and(|flag| flag.trim() == "1")
 }
 
@@ -170,7 +168,7 @@ mod tests {
     fn the_root_file_system_is_in_use() {
         let root = fs::metadata("/").unwrap().dev();
         // Some file systems have no device.
-        if Path::new(&format!("/sys/dev/block/{}", shown(root))).exists() {
+        if Path::new(&format!("/sys/dev/block/{}", shown_device(root))).exists() {
             assert!(of(VolumeId::Device(root), Path::new("/dev/root")).unwrap().contains("mounted at"));
         }
     }

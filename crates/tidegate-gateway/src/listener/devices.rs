@@ -421,7 +421,7 @@ impl DeviceThread {
             }
         };
         claimed.become_disk(&export)?;
-        let SeatReservation { export: id, slot, pin } = reserved;
+        let SeatReservation { export: id, slot, pin, .. } = reserved;
         let door = Arc::clone(slot.door());
         // Invariant: it has its channel until it is given to the worker, here.
         let Some(channel) = claimed.channel.take() else { return Ok(false) };
