@@ -1,9 +1,8 @@
-//! Identity of an export's storage: whoever was promised a volume, and comes back after a restart, goes on
-//! with that volume or not at all.
+//! Identity of an export's storage: a client that comes back after a restart goes on with the volume that it
+//! had, or not at all.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -37,10 +36,8 @@ enum VolumeKey {
 }
 
 impl VolumeIdentity {
-    /// # Errors
-    /// The system's answer.
-    pub(crate) fn of_file(path: &Path, file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
+    /// Returns the identity of a regular file or block device.
+    pub(crate) fn of_file(path: &Path, metadata: &Metadata) -> Self {
         let key = if metadata.file_type().is_block_device() {
             let number = metadata.rdev();
             let directory = device_directory(number);
@@ -52,7 +49,7 @@ impl VolumeIdentity {
             let born = born.and_then(|born| u64::try_from(born.as_nanos()).ok());
             VolumeKey::File { device: metadata.dev(), inode: metadata.ino(), born }
         };
-        Ok(Self { place: path.display().to_string(), key })
+        Self { place: path.display().to_string(), key }
     }
 
     pub(crate) fn of_upstream(address: &ListenEndpoint, export: &ExportName) -> Self {
@@ -124,7 +121,7 @@ mod tests {
     use super::*;
 
     fn of(path: &Path) -> VolumeIdentity {
-        VolumeIdentity::of_file(path, &File::open(path).unwrap()).unwrap()
+        VolumeIdentity::of_file(path, &path.metadata().unwrap())
     }
 
     #[test]

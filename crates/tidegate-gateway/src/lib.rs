@@ -60,7 +60,8 @@ pub use config::{
     PoolConfig, PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
 pub use gateway::{
-    ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError, obstacles,
+    ApplyError, DisplacedVolume, DrainReport, Gateway, GatewayError, OpenVolumes, OpenedVolumes,
+    ReloadVolumes, StartError, obstacles,
 };
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
 pub use io_errors::{ERROR_PAUSE, IoErrors};

@@ -6,6 +6,9 @@
 //! export is removed and added again or the service restarts: then there is another open file, and the
 //! administrator knows.
 //!
+//! A volume that has shrunk poisons its export as well: what was written beyond its end is gone, and the next
+//! write at the old end hides that.
+//!
 //! A write that syncs by itself takes the report as well as a sync does. So a sync's success counts only once
 //! all such writes beside it are over, and none has failed.
 //!
@@ -14,6 +17,7 @@
 //! hears of the writes that its predecessor had answered. A sync at the end would take that report, and there
 //! is no client left to tell.
 
+use thiserror::Error;
 use tidegate_nbd::Errno;
 use tidegate_units::Instant;
 use tracing::error;
@@ -21,6 +25,7 @@ use tracing::error;
 use super::requests::emulated;
 use super::{PoolWorker, WorkerExport};
 use crate::backend::{ExportVolume, FileRing};
+use crate::claim::ShrunkVolume;
 use crate::request::SyncRange;
 use crate::ring::RingToken;
 use crate::upstream::UpstreamExport;
@@ -40,6 +45,15 @@ pub(super) struct PendingSyncs {
     /// have its report.
     beside: Vec<usize>,
     pub(super) waiting: Vec<usize>,
+}
+
+/// The sign by which written data is known to be lost.
+#[derive(Debug, Clone, Copy, Error)]
+pub(super) enum DataLoss {
+    #[error("the storage has failed to store written data ({0})")]
+    Reported(Errno),
+    #[error("the volume has shrunk: clients were told {} bytes, and it had {}", .0.promised, .0.found)]
+    Shrunk(ShrunkVolume),
 }
 
 impl PoolWorker {
@@ -79,9 +93,10 @@ impl PoolWorker {
 
     /// The sync of a file or of the emulated device is over.
     pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
+        self.notice_shrinkage(key, true);
         let WorkerExport { volume, syncs, .. } = &mut self.exports[key];
         match (result, volume) {
-            (Err(errno), _) => self.poison(key, errno),
+            (Err(errno), _) => self.poison(key, DataLoss::Reported(errno)),
             (Ok(()), ExportVolume::File(file)) => {
                 let beside = self.requests.iter().filter(|(_, request)| {
                     let is_under_way = request.dispatched.is_some() && !request.syncing;
@@ -125,16 +140,27 @@ impl PoolWorker {
         }
     }
 
-    /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and
-    /// status show it from then on.
-    pub(super) fn poison(&mut self, key: usize, errno: Errno) {
+    /// Poisons an export whose volume was seen to have shrunk. With `looks` it is looked at now.
+    pub(super) fn notice_shrinkage(&mut self, key: usize, looks: bool) {
+        let ExportVolume::File(file) = &self.exports[key].volume else { return };
+        if looks {
+            file.look_at_size();
+        }
+        if let Some(shrunk) = file.shrunk() {
+            self.poison(key, DataLoss::Shrunk(shrunk));
+        }
+    }
+
+    /// Takes a sign of lost data for the only one that there will be. It is logged once; metrics and status
+    /// show it from then on.
+    pub(super) fn poison(&mut self, key: usize, loss: DataLoss) {
         let WorkerExport { syncs, consumer, .. } = &mut self.exports[key];
         if std::mem::replace(&mut syncs.poisoned, true) {
             return;
         }
         error!(
             pool = %self.config.name, export = %consumer.name(),
-            "the storage has failed to store written data ({errno}): some writes that were answered may be \
+            "{loss}: some writes that were answered may be \
                 lost; every \
              flush and FUA write fails from now on; check the storage and the data, then restart the \
              service, or remove \
