@@ -13,7 +13,9 @@
 //! The kernel gives up a claim with the process. `shared_volume` of an export does without one.
 
 mod format;
+mod layers;
 mod lock;
+mod mounts;
 mod occupant;
 mod size;
 

@@ -300,7 +300,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     }
     let journal = JournalSettings::read(&root, context.folder, &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
-    let ReadPools { configs: pools, members, contracts } = pools(&root, &mut context);
+    let ReadPools { configs: pools, members, contracts } = pools(&root, &listen, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
     check_access(&root, &listen, tls.as_ref(), &pools, &mut context);
     if touch == Touch::Files {
@@ -420,7 +420,11 @@ struct ReadPools {
     contracts: Vec<PoolContracts>,
 }
 
-fn pools(root: &Section<'_>, context: &mut ReadContext<'_>) -> ReadPools {
+fn pools(
+    root: &Section<'_>,
+    listen: &[PlacedValue<ListenConfig>],
+    context: &mut ReadContext<'_>,
+) -> ReadPools {
     let mut pools = ReadPools::default();
     let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
         return pools;
@@ -451,14 +455,14 @@ fn pools(root: &Section<'_>, context: &mut ReadContext<'_>) -> ReadPools {
             }
             owner.insert(export.config.name.clone(), config.name.to_string());
             let address = match &config.backend {
-                BackendConfig::Nbd(upstream) => Some(upstream.address.clone()),
+                BackendConfig::Nbd(upstream) => Some(upstream.address.canonical()),
                 BackendConfig::File { .. } | BackendConfig::Emulated { .. } => None,
             };
             placed.push(PlacedExport { address, export });
         }
         pools.configs.push(config);
     }
-    upstream::report_same(&placed, &mut context.report);
+    upstream::report_same(&placed, listen, context.reads, &mut context.report);
     report_never_chosen(&placed, &mut context.report);
     pools
 }
