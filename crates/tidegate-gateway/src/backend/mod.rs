@@ -14,7 +14,7 @@ mod writer;
 
 pub(crate) use emulated::{EmulatedVolume, FinishedIo};
 pub(crate) use file::{FileVolume, errno};
-pub(crate) use opening::{open_file, try_out_file};
+pub(crate) use opening::{identify, open_file, try_out_file};
 pub(crate) use path::{FileRing, SubmissionPath, VolumeOperation, VolumeSilence};
 
 use tidegate_nbd::{BlockSizes, Errno, ExportGeometry, TransmissionFlags};
