@@ -59,7 +59,7 @@ const UNCHANGED: Duration = Duration::from_secs(3_600);
 
 /// The reason for which a reload is refused while a path leads elsewhere than to the volume that its export
 /// serves: what a reload has accepted is taken for what is in force.
-const REPLACED: &str = "volumes were replaced or removed under their exports";
+const REPLACED: &str = "volumes were replaced or deleted under their exports";
 
 /// Something the service is asked to do.
 #[derive(Debug)]

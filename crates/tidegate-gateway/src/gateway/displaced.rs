@@ -71,7 +71,9 @@ impl fmt::Display for DisplacedVolume {
         write!(f, "export `{export}` serves {served}, ")?;
         match found {
             Some(found) => write!(f, "but its path leads to another volume now, {found}: ")?,
-            None => write!(f, "but that was removed, and nothing is at {} now: ", path.display())?,
+            None => {
+                write!(f, "but that was deleted or moved away, and nothing is at {} now: ", path.display())?
+            }
         }
         write!(
             f,

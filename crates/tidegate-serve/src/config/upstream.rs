@@ -182,7 +182,7 @@ pub(super) fn report_same(
         let (ExportStore::Upstream(name), Some(address)) = (&export.config.store, address) else { continue };
         let excludes = |other: &PlacedExport| {
             let (one, two) = (&export.config, &other.export.config);
-            !(one.read_only && two.read_only) && !(one.shared_volume && two.shared_volume)
+            !(one.read_only && two.read_only || one.shared_volume && two.shared_volume)
         };
         let is_same = |other: &&PlacedExport| {
             let server = other.address.as_ref().is_some_and(|other| reaches(address, other, reads));

@@ -44,7 +44,7 @@ fn a_reload_is_refused_while_a_path_leads_elsewhere_than_to_the_served_volume() 
             fs::write(volume.with_extension("new"), vec![2; MIB as usize]).unwrap();
             symlink(volume.with_extension("new"), volume).unwrap();
         }),
-        ("that was removed, and nothing is at", |volume| fs::remove_file(volume).unwrap()),
+        ("that was deleted or moved away", |volume| fs::remove_file(volume).unwrap()),
     ];
     for (says, displace) in displacements {
         let folder = tempfile::tempdir().unwrap();
