@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -139,6 +139,19 @@ pub enum ListenEndpoint {
     Unix(PathBuf),
     /// A TCP address; port 0 lets the system choose, see [`Gateway::addresses`](crate::Gateway::addresses).
     Tcp(SocketAddr),
+}
+
+impl ListenEndpoint {
+    /// The same endpoint with an IPv4 address in place of one that IPv6 only wraps (`::ffff:127.0.0.1`).
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        match self {
+            Self::Tcp(SocketAddr::V6(address)) if address.ip().to_ipv4_mapped().is_some() => {
+                Self::Tcp(SocketAddr::new(IpAddr::V6(*address.ip()).to_canonical(), address.port()))
+            }
+            other => other.clone(),
+        }
+    }
 }
 
 impl fmt::Display for ListenEndpoint {

@@ -10,6 +10,7 @@ use tidegate_tls::ServerTls;
 use tidegate_units::ConsumerName;
 
 use crate::access::{AccessVerdict, ExportAccess, KnownClient};
+use crate::identity::VolumeIdentity;
 use crate::seats::ConnectionSource;
 use crate::stats::RefusalReason;
 use crate::worker::door::{ExportPin, SessionSlot, WorkerDoor};
@@ -23,6 +24,7 @@ pub(crate) struct DirectoryEntry {
     pub(crate) access: ExportAccess,
     /// The export's identity across all pools; a later export of the same name has another.
     pub(crate) id: u64,
+    pub(crate) volume: VolumeIdentity,
     pub(crate) door: Arc<WorkerDoor>,
     pub(crate) pin: ExportPin,
 }
@@ -42,6 +44,7 @@ pub(crate) struct ExportDirectory {
 #[derive(Debug)]
 pub(crate) struct SeatReservation {
     pub(crate) export: u64,
+    pub(crate) volume: VolumeIdentity,
     pub(crate) slot: SessionSlot,
     pub(crate) pin: ExportPin,
 }
@@ -113,7 +116,10 @@ impl ExportDirectory {
             return Ok((entry.export, None));
         }
         let slot = entry.door.reserve(entry.id, source).map_err(RefusedQuestion)?;
-        Ok((entry.export, Some(SeatReservation { export: entry.id, slot, pin: entry.pin })))
+        Ok((
+            entry.export,
+            Some(SeatReservation { export: entry.id, volume: entry.volume, slot, pin: entry.pin }),
+        ))
     }
 
     /// Keeps a place for a client that names an export's consumer: the front end of a disk, or a session that
@@ -137,7 +143,7 @@ impl ExportDirectory {
             return Err(refusal);
         }
         let slot = entry.door.reserve(entry.id, source)?;
-        Ok((entry.export, SeatReservation { export: entry.id, slot, pin: entry.pin }))
+        Ok((entry.export, SeatReservation { export: entry.id, volume: entry.volume, slot, pin: entry.pin }))
     }
 
     /// Keeps a place for a block device of this host. Rules about clients do not apply: the right to open the
@@ -156,7 +162,7 @@ impl ExportDirectory {
         let entry = found.ok_or(RefusalReason::Unreached)?;
         let own = ConnectionSource::User(rustix::process::geteuid().as_raw());
         let slot = entry.door.reserve(entry.id, own)?;
-        Ok((entry.export, SeatReservation { export: entry.id, slot, pin: entry.pin }))
+        Ok((entry.export, SeatReservation { export: entry.id, volume: entry.volume, slot, pin: entry.pin }))
     }
 
     pub(crate) fn is_shutting_down(&self) -> bool {

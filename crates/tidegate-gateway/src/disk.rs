@@ -11,6 +11,8 @@ use tidegate_vhost::{
     RequestStatus,
 };
 
+use crate::identity::VolumeIdentity;
+
 /// A disk whose front end has just connected.
 #[derive(Debug)]
 pub(crate) struct NewDisk {
@@ -141,7 +143,7 @@ pub(crate) fn terms(geometry: ExportGeometry) -> SessionTerms {
 }
 
 /// The disk that an export is to a guest.
-pub(crate) fn properties(geometry: &ExportGeometry, serial: &str) -> DiskProperties {
+pub(crate) fn properties(geometry: &ExportGeometry, serial: &str, volume: &VolumeIdentity) -> DiskProperties {
     let has = |flag| geometry.flags.contains(flag);
     DiskProperties {
         block: geometry.blocks.minimum(),
@@ -152,6 +154,7 @@ pub(crate) fn properties(geometry: &ExportGeometry, serial: &str) -> DiskPropert
         discard: has(TransmissionFlags::SEND_TRIM),
         zeroes: has(TransmissionFlags::SEND_WRITE_ZEROES),
         serial: serial.to_owned(),
+        volume: volume.stamp(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The handle on a running gateway.
 
 mod awaited;
+mod displaced;
 mod errors;
 mod exports;
 mod obstacles;
@@ -32,6 +33,7 @@ use crate::worker::{KERNEL_GRACE, WorkerEnd};
 use awaited::ReachedUpstream;
 use pool::{END_PATIENCE, PoolHandle, Prepared};
 
+pub use displaced::{DisplacedVolume, OpenVolumes};
 pub use errors::{ApplyError, GatewayError, StartError};
 pub use obstacles::obstacles;
 pub use opening::{OpenedVolumes, ReloadVolumes};
@@ -57,6 +59,8 @@ pub struct Gateway {
     next_export: u64,
     /// True while sizes of volumes are being looked at.
     measuring: Arc<AtomicBool>,
+    /// True while paths of volumes are being looked at.
+    looking: Arc<AtomicBool>,
     /// Upstreams that were reached after the start.
     reached: Receiver<ReachedUpstream>,
 }
@@ -118,6 +122,7 @@ impl Gateway {
             pools: Vec::new(),
             next_export: 0,
             measuring: Arc::default(),
+            looking: Arc::default(),
             reached,
             config,
         };
@@ -184,6 +189,12 @@ impl Gateway {
         }
         let exports = self.pools.iter().flat_map(|pool| &pool.exports);
         Ok(ReloadVolumes::new(&self.config, config, exports, &self.measuring, self.clock))
+    }
+
+    /// Returns the volumes that are open by paths, to look whether the paths still lead to them.
+    #[must_use]
+    pub fn volumes(&self) -> OpenVolumes {
+        OpenVolumes::new(self.pools.iter().flat_map(|pool| &pool.exports), &self.looking)
     }
 
     /// The same as [`apply`](Self::apply), with the volumes that were opened for it. It does not wait for
@@ -368,6 +379,7 @@ impl Gateway {
                 export: opened.export.clone(),
                 access: opened.config.access.clone(),
                 id: opened.id,
+                volume: opened.volume.clone(),
                 door: Arc::clone(&pool.door),
                 pin: ExportPin::clone(&opened.pin),
             })

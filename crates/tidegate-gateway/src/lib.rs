@@ -33,6 +33,7 @@ mod disk;
 mod endpoint;
 mod gateway;
 mod histogram;
+mod identity;
 mod input;
 mod io_errors;
 mod listener;
@@ -60,7 +61,8 @@ pub use config::{
     PoolConfig, PoolLimits, ReplayRule, SocketFile, TlsUse, UpstreamConfig,
 };
 pub use gateway::{
-    ApplyError, DrainReport, Gateway, GatewayError, OpenedVolumes, ReloadVolumes, StartError, obstacles,
+    ApplyError, DisplacedVolume, DrainReport, Gateway, GatewayError, OpenVolumes, OpenedVolumes,
+    ReloadVolumes, StartError, obstacles,
 };
 pub use histogram::{FineHistogram, LogLinear, TimeHistogram};
 pub use io_errors::{ERROR_PAUSE, IoErrors};

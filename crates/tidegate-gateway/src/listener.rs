@@ -432,7 +432,7 @@ fn shake_hands(
             Some(ServerEvent::Opened(opened)) => {
                 wire.send(&mut server, deadline)?;
                 // Invariant: an export is opened only after it was found, which made a reservation.
-                let SeatReservation { export, slot, pin } =
+                let SeatReservation { export, slot, pin, .. } =
                     reservation.expect("an opened export was reserved");
                 let door = Arc::clone(slot.door());
                 let slot = Arc::new(slot);

@@ -22,10 +22,12 @@ use crate::access::KnownClient;
 use crate::config::{ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::endpoint::SocketClient;
+use crate::identity::VolumeIdentity;
 use crate::worker::door::{NewSession, WorkerCommand};
 
-/// The version of the state. A process that finds another one closes the sessions.
-const VERSION: u32 = 1;
+/// The version of the state. A process that finds another one closes the sessions. Version 1 did not say which
+/// volume a session had.
+const VERSION: u32 = 2;
 
 /// The longest line of JSON that is read: far more than a table of descriptors allows.
 const LONGEST_INDEX: u64 = 64 << 20;
@@ -36,6 +38,7 @@ pub struct SuspendedSession {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) consumer: ConsumerName,
     pub(crate) peer: String,
+    pub(crate) volume: VolumeIdentity,
     pub(crate) terms: SessionTerms,
     /// Bytes that were received, and not carried out.
     pub(crate) unread: Vec<u8>,
@@ -74,6 +77,7 @@ struct StateEntry {
     inode: u64,
     consumer: ConsumerName,
     peer: String,
+    volume: VolumeIdentity,
     size: u64,
     flags: u16,
     /// The least, the preferred and the largest block.
@@ -101,6 +105,7 @@ impl StateEntry {
             inode: inode(&*session.socket)?,
             consumer: session.consumer.clone(),
             peer: session.peer.clone(),
+            volume: session.volume.clone(),
             size: geometry.size,
             flags: geometry.flags.bits(),
             blocks: [blocks.minimum(), blocks.preferred(), blocks.maximum()],
@@ -181,7 +186,8 @@ pub fn load(state: OwnedFd, sockets: Vec<OwnedFd>) -> Result<Vec<SuspendedSessio
         let terms = entry.terms()?;
         let Some(place) = sockets.iter().position(|(inode, _)| *inode == entry.inode) else { continue };
         let socket = Arc::new(sockets.swap_remove(place).1);
-        sessions.push(SuspendedSession { socket, consumer: entry.consumer, peer: entry.peer, terms, unread });
+        let StateEntry { consumer, peer, volume, .. } = entry;
+        sessions.push(SuspendedSession { socket, consumer, peer, volume, terms, unread });
     }
     Ok(sessions)
 }
@@ -212,7 +218,7 @@ fn enter(
     directory: &ExportDirectory,
     listen: &[ListenConfig],
 ) -> Result<(), String> {
-    let SuspendedSession { socket, consumer, peer, mut terms, unread } = session;
+    let SuspendedSession { socket, consumer, peer, volume, mut terms, unread } = session;
     if needs_tls(&socket, listen) {
         return Err("its endpoint requires TLS now".to_owned());
     }
@@ -220,12 +226,19 @@ fn enter(
     let client = KnownClient { origin, names: None };
     let (export, reserved) =
         directory.find_consumer(&consumer, &client, source).map_err(|refusal| refusal.reason().to_owned())?;
+    if !volume.is_same(&reserved.volume) {
+        return Err(format!(
+            "its client has had {volume}, and the export is {} now: the client must connect again; if this is \
+             not meant, correct the configuration and restart",
+            reserved.volume
+        ));
+    }
     let now = SessionTerms::told(export.geometry, terms.style, terms.allocation);
     still_true(&terms.geometry, &now.geometry)?;
     if now.geometry.blocks.serves_parts() {
         terms.geometry.blocks = terms.geometry.blocks.with_parts();
     }
-    let SeatReservation { export, slot, pin } = reserved;
+    let SeatReservation { export, slot, pin, .. } = reserved;
     let door = Arc::clone(slot.door());
     let session = NewSession {
         socket,
@@ -293,6 +306,7 @@ mod tests {
             socket: Arc::new(UnixStream::pair().unwrap().0.into()),
             consumer: consumer.parse().unwrap(),
             peer: "someone".to_owned(),
+            volume: VolumeIdentity::of_emulated_device(),
             terms: SessionTerms::told(geometry, MessageStyle::Extended, Some(7)),
             unread: unread.to_vec(),
         }
@@ -325,11 +339,11 @@ mod tests {
             OwnedFd::from(file)
         };
         let refused = |text: &str| load(file(text), Vec::new()).unwrap_err().to_string();
-        assert!(refused(r#"{"version":2,"rows":7}"#).contains("version 2"));
+        assert!(refused(r#"{"version":1,"sessions":7}"#).contains("version 1"));
         assert!(refused("nothing").contains("cannot be understood"));
-        let entry = r#"{"inode":1,"consumer":"a","peer":"","size":1,"flags":0,"blocks":[1,4096,65536],"#;
+        let entry = r#"{"inode":1,"consumer":"a","peer":"","volume":{"place":"","key":"emulated"},"size":1,"flags":0,"blocks":[1,4096,65536],"#;
         let short = format!(
-            "{{\"version\":1,\"sessions\":[{entry}\"style\":\"simple\",\"allocation\":null,\"unread\":9}}]}}\n12345678"
+            "{{\"version\":2,\"sessions\":[{entry}\"style\":\"simple\",\"allocation\":null,\"unread\":9}}]}}\n12345678"
         );
         assert!(refused(&short).contains("cannot be read"));
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tidegate_cluster::{ClusterHandle, JoinError, PolicySource, PolicyWatch};
 use tidegate_gateway::{
-    Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports, ReloadVolumes,
-    StartError,
+    DisplacedVolume, Gateway, GatewayConfig, GatewayError, GatewaySnapshot, OpenedVolumes, PeerReports,
+    ReloadVolumes, StartError,
 };
 use tidegate_http::{BearerToken, NoRandom, TokenError};
 use tidegate_journal::{ActionRecord, WallTime};
@@ -57,6 +57,10 @@ const READING_PATIENCE: Duration = Duration::from_secs(15);
 /// The time that a policy may stay as it is before its watch is asked once more.
 const UNCHANGED: Duration = Duration::from_secs(3_600);
 
+/// The reason for which a reload is refused while a path leads elsewhere than to the volume that its export
+/// serves: what a reload has accepted is taken for what is in force.
+const REPLACED: &str = "volumes were replaced or deleted under their exports";
+
 /// Something the service is asked to do.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -78,6 +82,7 @@ pub(crate) enum Event {
         /// The count of the reading, by which one that was given up is told from the newest.
         count: u64,
         outcome: Box<Result<ServeConfig, ConfigError>>,
+        displaced: Vec<DisplacedVolume>,
     },
     /// The volumes that a configuration adds are open, or cannot be opened.
     Opened {
@@ -379,7 +384,7 @@ impl RunningService {
                 }
                 Ok(Event::Policies(policies)) => self.adopt(policies),
                 Ok(Event::Judged(judged)) => self.judged(&judged),
-                Ok(Event::Read { count, outcome }) => self.read(count, *outcome),
+                Ok(Event::Read { count, outcome, displaced }) => self.read(count, *outcome, displaced),
                 Ok(Event::Opened { count, outcome }) => self.opened(count, *outcome),
                 Ok(Event::Stop) => return self.drain(),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -533,10 +538,12 @@ impl RunningService {
         self.supervisor.reloading();
         self.readings += 1;
         let (count, events, path) = (self.readings, self.events.clone(), self.path.clone());
+        let volumes = self.gateway.volumes();
         let body = move || {
             let outcome = Box::new(ServeConfig::load(&path));
+            let displaced = volumes.displaced();
             // The service may have ended meanwhile.
-            let _ = events.send(Event::Read { count, outcome });
+            let _ = events.send(Event::Read { count, outcome, displaced });
         };
         match thread::Builder::new().name("tg-reload".to_owned()).spawn(body) {
             Ok(_) => self.reading = Some(Instant::now()),
@@ -544,13 +551,28 @@ impl RunningService {
         }
     }
 
-    fn read(&mut self, count: u64, outcome: Result<ServeConfig, ConfigError>) {
+    fn read(
+        &mut self,
+        count: u64,
+        outcome: Result<ServeConfig, ConfigError>,
+        mut displaced: Vec<DisplacedVolume>,
+    ) {
         // A newer request to reload has a reading of its own, and what took too long was refused.
         if count != self.readings {
             return;
         }
         self.reading = None;
-        let outcome = outcome.map_err(|error| error.to_string()).and_then(|config| self.try_reload(config));
+        if let Ok(config) = &outcome {
+            let pools = &config.gateway.pools;
+            let stays =
+                |export: &ConsumerName| pools.iter().any(|pool| has_export(config, &pool.name, export));
+            displaced.retain(|volume| stays(&volume.export));
+        }
+        displaced.iter().for_each(|volume| tracing::error!("{volume}"));
+        let outcome = outcome.map_err(|error| error.to_string()).and_then(|config| match displaced.len() {
+            0 => self.try_reload(config),
+            _ => Err(REPLACED.to_owned()),
+        });
         self.reloaded(outcome);
         self.measure();
     }

@@ -116,6 +116,14 @@ impl Machine {
     /// Connects to a disk as QEMU does, and to its next gateway after one has died. It tries again while the
     /// disk is still that of the machine before: then it is hung up on.
     pub fn connect(&mut self, socket: &Path) {
+        self.try_connect(socket).unwrap();
+    }
+
+    /// The same for a disk whose gateway may refuse the record of requests in flight.
+    ///
+    /// # Errors
+    /// When it does.
+    pub fn try_connect(&mut self, socket: &Path) -> Result<(), vhost::Error> {
         let end = Instant::now() + PATIENCE;
         let rings = self.rings.len() as u64;
         let begin = || {
@@ -151,7 +159,7 @@ impl Machine {
         front_end.set_features(self.features).unwrap();
         match &self.in_flight {
             _ if !wanted.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) => {}
-            Some((kept, file)) => front_end.set_inflight_fd(kept, file.as_raw_fd()).unwrap(),
+            Some((kept, file)) => front_end.set_inflight_fd(kept, file.as_raw_fd())?,
             None => {
                 let wanted = VhostUserInflight::new(0, 0, self.rings.len() as u16, ANNOUNCED);
                 let (given, file) = front_end.get_inflight_fd(&wanted).unwrap();
@@ -165,6 +173,7 @@ impl Machine {
             // What QEMU knows of a back end that has died: it had taken all that is complete.
             self.start_ring(ring, self.used_index(ring));
         }
+        Ok(())
     }
 
     /// Starts a ring whose next request is that of `base`.

@@ -23,5 +23,6 @@ pub use abi::{
 pub use channel::ServedDevice;
 pub use control::{ControlDevice, ControlError};
 pub use recovery::{
-    DeviceMark, DeviceState, FoundDevice, NextStep, ObstructedDevice, PropertyMismatch, can_serve, next_step,
+    DeviceMark, DeviceState, ExportMark, FoundDevice, NextStep, ObstructedDevice, PropertyMismatch,
+    can_serve, next_step,
 };

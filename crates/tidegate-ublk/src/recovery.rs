@@ -14,16 +14,6 @@ impl DeviceMark {
     /// "Tide", in the upper half of every mark.
     const MAGIC: u64 = 0x5469_6465;
 
-    /// The mark of an export of this name.
-    #[must_use]
-    pub fn of_export(name: &str) -> Self {
-        // FNV-1a: the standard library's hashes may change from one version to the next.
-        let hash = name
-            .bytes()
-            .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        Self(Self::MAGIC << 32 | u64::from(hash))
-    }
-
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -35,6 +25,52 @@ impl DeviceMark {
     /// Returns true if an export of some gateway made it.
     const fn is_tidegate(self) -> bool {
         self.0 >> 32 == Self::MAGIC
+    }
+}
+
+/// An export over its volume, as devices are marked for it: 16 bits of the mark are of the export's name, and
+/// 16 of the volume. Earlier versions gave all 32 to the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExportMark {
+    name: u32,
+    volume: u16,
+}
+
+/// The relation of an export to a device that was marked for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MarkMatch {
+    Same,
+    OtherVolume,
+    OtherExport,
+}
+
+impl ExportMark {
+    /// The mark of an export of this name over a volume that a number stands for.
+    #[must_use]
+    pub fn new(name: &str, volume: u64) -> Self {
+        // FNV-1a: the standard library's hashes may change from one version to the next.
+        let name = name
+            .bytes()
+            .fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let volume = volume ^ volume >> 32;
+        Self { name, volume: (volume ^ volume >> 16) as u16 }
+    }
+
+    /// Returns the mark for a new device.
+    #[must_use]
+    pub fn device_mark(self) -> DeviceMark {
+        DeviceMark(DeviceMark::MAGIC << 32 | u64::from(self.name & 0xffff_0000) | u64::from(self.volume))
+    }
+
+    fn judge(self, device: DeviceMark) -> MarkMatch {
+        let earlier = DeviceMark(DeviceMark::MAGIC << 32 | u64::from(self.name));
+        if device == self.device_mark() || device == earlier {
+            MarkMatch::Same
+        } else if device.0 >> 16 == earlier.0 >> 16 {
+            MarkMatch::OtherVolume
+        } else {
+            MarkMatch::OtherExport
+        }
     }
 }
 
@@ -89,6 +125,8 @@ pub enum NextStep {
     TakeOver,
     /// It is a remainder: delete it, and add it.
     Replace,
+    /// Requests wait for a server that has another volume: replace the device if nothing uses it.
+    ReplaceUnused,
     /// Its process is about to end, or serves it on purpose: look again.
     Wait,
     /// It cannot be had.
@@ -121,18 +159,20 @@ pub enum ObstructedDevice {
 /// Decides what to do with the device of an export's number. `found` is `None` if there is none, `own` is
 /// this process.
 #[must_use]
-pub fn next_step(found: Option<&FoundDevice>, mark: DeviceMark, own: i32) -> NextStep {
+pub fn next_step(found: Option<&FoundDevice>, mark: ExportMark, own: i32) -> NextStep {
     let Some(found) = found else { return NextStep::Add };
     if !found.mark.is_tidegate() {
         return NextStep::Refuse(ObstructedDevice::Foreign(found.process));
     }
-    if found.mark != mark {
-        return NextStep::Refuse(ObstructedDevice::OtherExport);
-    }
+    let is_of_volume = match mark.judge(found.mark) {
+        MarkMatch::OtherExport => return NextStep::Refuse(ObstructedDevice::OtherExport),
+        judged => judged == MarkMatch::Same,
+    };
     match found.state {
         DeviceState::Dead => NextStep::Replace,
         DeviceState::Live if found.process == own => NextStep::Refuse(ObstructedDevice::Removed),
         DeviceState::Live | DeviceState::Unknown(_) => NextStep::Wait,
+        DeviceState::Waiting if !is_of_volume => NextStep::ReplaceUnused,
         DeviceState::Waiting if found.has_form() => NextStep::TakeOver,
         DeviceState::Waiting => NextStep::Refuse(ObstructedDevice::OtherForm),
     }
@@ -188,12 +228,13 @@ mod tests {
     use super::*;
 
     const OWN: i32 = 100;
+    const VOLUME: u64 = 0x1234_5678_9abc_def0;
 
     fn found(state: DeviceState) -> FoundDevice {
         FoundDevice {
             state,
             process: 7,
-            mark: DeviceMark::of_export("database"),
+            mark: ExportMark::new("database", VOLUME).device_mark(),
             queues: 1,
             depth: DEPTH,
             payload: MAX_PAYLOAD,
@@ -202,12 +243,12 @@ mod tests {
     }
 
     fn step(found: FoundDevice) -> NextStep {
-        next_step(Some(&found), DeviceMark::of_export("database"), OWN)
+        next_step(Some(&found), ExportMark::new("database", VOLUME), OWN)
     }
 
     #[test]
     fn a_device_is_taken_over_only_if_it_is_the_exports_and_waits() {
-        let mark = DeviceMark::of_export("database");
+        let mark = ExportMark::new("database", VOLUME);
         assert_eq!(next_step(None, mark, OWN), NextStep::Add);
         assert_eq!(step(found(DeviceState::Waiting)), NextStep::TakeOver);
         assert_eq!(step(found(DeviceState::Dead)), NextStep::Replace);
@@ -219,7 +260,7 @@ mod tests {
         for state in [DeviceState::Dead, DeviceState::Live, DeviceState::Waiting] {
             let foreign = FoundDevice { mark: DeviceMark::from_bits(0), ..found(state) };
             assert_eq!(step(foreign), NextStep::Refuse(ObstructedDevice::Foreign(7)), "{state:?}");
-            let other = FoundDevice { mark: DeviceMark::of_export("backup"), ..found(state) };
+            let other = FoundDevice { mark: ExportMark::new("backup", VOLUME).device_mark(), ..found(state) };
             assert_eq!(step(other), NextStep::Refuse(ObstructedDevice::OtherExport), "{state:?}");
         }
         assert!(found(DeviceState::Waiting).is_left_behind() && !found(DeviceState::Live).is_left_behind());
@@ -232,8 +273,20 @@ mod tests {
 
     #[test]
     fn a_mark_stays_the_same_over_versions() {
-        assert_eq!(DeviceMark::of_export("a").bits(), 0x5469_6465_e40c_292c);
-        assert_eq!(DeviceMark::of_export("").bits(), 0x5469_6465_811c_9dc5);
+        assert_eq!(ExportMark::new("a", 7).device_mark().bits(), 0x5469_6465_e40c_0007);
+        assert_eq!(ExportMark::new("", 0x1_0000_0001).device_mark().bits(), 0x5469_6465_811c_0000);
+    }
+
+    #[test]
+    fn a_device_that_waits_is_taken_over_only_with_its_volume() {
+        let other = ExportMark::new("database", VOLUME + 1);
+        let waits = found(DeviceState::Waiting);
+        assert_eq!(next_step(Some(&waits), other, OWN), NextStep::ReplaceUnused);
+        assert_eq!(next_step(Some(&found(DeviceState::Live)), other, OWN), NextStep::Wait);
+        // A device of an earlier version does not say which volume it had.
+        let earlier = DeviceMark::from_bits(0x5469_6465_e40c_292c);
+        let of_earlier = FoundDevice { mark: earlier, ..waits };
+        assert_eq!(next_step(Some(&of_earlier), ExportMark::new("a", VOLUME), OWN), NextStep::TakeOver);
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct DiskProperties {
     pub zeroes: bool,
     /// The name that the guest is told; cut to 20 bytes.
     pub serial: String,
+    /// A number that stands for the volume, never zero. The record of a guest's requests in flight that was
+    /// made for another volume is refused.
+    pub volume: u64,
 }
 
 impl DiskProperties {
@@ -132,6 +135,7 @@ mod tests {
             discard: true,
             zeroes: true,
             serial: "database".into(),
+            volume: 1,
         }
     }
 

@@ -384,13 +384,15 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
         let VhostUserInflight { num_queues, queue_size, .. } = *wanted;
         let (file, size) = InFlightRegion::create(num_queues).map_err(refused)?;
         let kept = file.try_clone().map_err(refused)?;
-        self.in_flight = Some(InFlightRegion::open(kept, 0, size, num_queues, queue_size).map_err(refused)?);
+        let region = InFlightRegion::open(kept, 0, size, num_queues, queue_size, self.disk.volume);
+        self.in_flight = Some(region.map_err(refused)?);
         Ok((VhostUserInflight::new(size, 0, num_queues, queue_size), file))
     }
 
     fn set_inflight_fd(&mut self, kept: &VhostUserInflight, file: File) -> HandlerResult<()> {
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *kept;
-        let region = InFlightRegion::open(file, mmap_offset, mmap_size, num_queues, queue_size);
+        let region =
+            InFlightRegion::open(file, mmap_offset, mmap_size, num_queues, queue_size, self.disk.volume);
         self.in_flight = Some(region.map_err(refused)?);
         Ok(())
     }

@@ -28,11 +28,17 @@ const ALIGNMENT: u64 = 64;
 const VERSION: u16 = 1;
 
 // Offsets in a ring's header and in an entry.
+/// The specification calls these eight bytes "features", and has none yet. A record keeps the number of its
+/// volume there. Zero: an earlier version of the program has made the record.
+const VOLUME_AT: u64 = 0;
 const VERSION_AT: u64 = 8;
 const LENGTH_AT: u64 = 10;
 const LAST_AT: u64 = 12;
 const USED_AT: u64 = 14;
 const COUNTER_AT: u64 = 8;
+
+const OTHER_VOLUME: &str = "the virtual machine has had another volume, and would write to this one what belongs \
+     there: give the export its volume back and restart the service, or end the virtual machine and start it anew";
 
 fn bytes_of_ring(length: u16) -> u64 {
     (HEADER + ENTRY * u64::from(length)).next_multiple_of(ALIGNMENT)
@@ -45,6 +51,7 @@ pub(crate) struct InFlightRegion {
     queues: u16,
     /// The longest ring that has room.
     length: u16,
+    volume: u64,
 }
 
 impl InFlightRegion {
@@ -66,21 +73,37 @@ impl InFlightRegion {
     /// was made by an earlier program for rings of the announced `length`.
     ///
     /// # Errors
-    /// When it is too small for its rings, or cannot be mapped.
-    pub(crate) fn open(file: File, offset: u64, size: u64, queues: u16, length: u16) -> io::Result<Self> {
+    /// When it is too small for its rings, cannot be mapped, or was kept for another volume: the guest would
+    /// write there what it believes to be on its own disk.
+    pub(crate) fn open(
+        file: File,
+        offset: u64,
+        size: u64,
+        queues: u16,
+        length: u16,
+        volume: u64,
+    ) -> io::Result<Self> {
         if size < size_of_region(queues, length)? {
             return Err(io::Error::other("the region for requests in flight is too small for its rings"));
         }
         let length = if size < size_of_region(queues, LONGEST_RING)? { length } else { LONGEST_RING };
         let memory = GuestMemory::new(vec![SharedRegion::map(0, file, offset, size)?])?;
-        Ok(Self { memory, queues, length })
+        let region = Self { memory, queues, length, volume };
+        let records = (0..queues).filter_map(|index| region.ring(index, length.min(region.length)));
+        for record in records {
+            if record.is_of_another_volume().map_err(io::Error::other)? {
+                return Err(io::Error::other(OTHER_VOLUME));
+            }
+        }
+        Ok(region)
     }
 
     /// The record of one ring; `None` if the region has none that is long enough.
     pub(crate) fn ring(&self, index: u16, length: u16) -> Option<RingRecord> {
         let fits = index < self.queues && length <= self.length;
         let base = u64::from(index) * bytes_of_ring(self.length);
-        fits.then(|| RingRecord { memory: self.memory.clone(), base, length, counter: 0 })
+        let (memory, volume) = (self.memory.clone(), self.volume);
+        fits.then(|| RingRecord { memory, base, length, volume, counter: 0 })
     }
 }
 
@@ -97,6 +120,7 @@ pub(crate) struct RingRecord {
     memory: GuestMemory,
     base: u64,
     length: u16,
+    volume: u64,
     /// Numbers requests in the order in which they came.
     counter: u64,
 }
@@ -104,11 +128,19 @@ pub(crate) struct RingRecord {
 type Recorded = Result<(), GuestMemoryError>;
 
 impl RingRecord {
+    fn is_of_another_volume(&self) -> Result<bool, GuestMemoryError> {
+        let mapped = self.memory.mapped();
+        let version: u16 = mapped.load(GuestAddress(self.base + VERSION_AT), Ordering::Acquire)?;
+        let volume: u64 = mapped.load(GuestAddress(self.base + VOLUME_AT), Ordering::Relaxed)?;
+        Ok(version == VERSION && volume != 0 && volume != self.volume)
+    }
+
     /// Begins or goes on with a record. Returns the heads that were in flight, in the order in which they
     /// came. `used` is the index in the used ring.
     pub(crate) fn recover(&mut self, used: u16) -> Result<Vec<u16>, GuestMemoryError> {
         let mapped = self.memory.mapped();
         let header = |at: u64| GuestAddress(self.base + at);
+        mapped.store(self.volume, header(VOLUME_AT), Ordering::Relaxed)?;
         let version: u16 = mapped.load(header(VERSION_AT), Ordering::Acquire)?;
         if version != VERSION {
             for head in 0..self.length {
@@ -170,8 +202,10 @@ impl RingRecord {
 mod tests {
     use super::*;
 
+    const VOLUME: u64 = 7;
+
     fn region(file: &File, size: u64) -> InFlightRegion {
-        InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128).unwrap()
+        InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128, VOLUME).unwrap()
     }
 
     #[test]
@@ -239,12 +273,30 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_gone_on_with_only_over_its_volume() {
+        let (file, size) = InFlightRegion::create(2).unwrap();
+        let open = |volume| InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128, volume);
+        open(8).unwrap();
+        region(&file, size).ring(1, 128).unwrap().recover(0).unwrap();
+        assert!(open(8).unwrap_err().to_string().contains("another volume"));
+        // The record of an earlier version does not say, and says it from now on.
+        let record = open(VOLUME).unwrap().ring(1, 128).unwrap();
+        let volume_at = GuestAddress(record.base + VOLUME_AT);
+        record.memory.mapped().store(0u64, volume_at, Ordering::Relaxed).unwrap();
+        open(8).unwrap().ring(1, 128).unwrap().recover(0).unwrap();
+        assert!(open(VOLUME).is_err());
+    }
+
+    #[test]
     fn a_region_too_small_or_absurd_is_refused() {
         let (file, size) = InFlightRegion::create(1).unwrap();
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, LONGEST_RING).is_err());
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size * 2, 1, 128).is_err(), "too long");
+        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, LONGEST_RING, VOLUME).is_err());
+        assert!(
+            InFlightRegion::open(file.try_clone().unwrap(), 0, size * 2, 1, 128, VOLUME).is_err(),
+            "too long"
+        );
         for length in [0, LONGEST_RING + 1] {
-            assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 1, length).is_err());
+            assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 1, length, VOLUME).is_err());
         }
         assert!(InFlightRegion::create(0).is_err());
         assert!(InFlightRegion::create(MOST_QUEUES + 1).is_err());

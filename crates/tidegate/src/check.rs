@@ -229,9 +229,11 @@ fn check(path: Option<&Path>) -> Result<Checked, ConfigError> {
         return check_broker(path);
     }
     let config = ServeConfig::load(path)?;
-    let obstacles = config.obstacles(running(ServiceKind::Serve, path).as_ref());
+    let running = running(ServiceKind::Serve, path);
+    let obstacles = config.obstacles(running.as_ref());
     let comes_to = ComesTo::Serves(ConfigSummary::new(&config));
-    Ok(Checked { warnings: config.warnings, obstacles, comes_to })
+    let displaced = running.map(|running| config.displaced(&running)).unwrap_or_default();
+    Ok(Checked { warnings: [config.warnings, displaced].concat(), obstacles, comes_to })
 }
 
 fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), CommandFailure> {

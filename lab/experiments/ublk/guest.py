@@ -2,7 +2,8 @@
 """In the guest: an export is a block device of this host.
 
 The gateway is killed with -9, and stopped in order, while fio writes and verifies. A file system stays
-mounted through the same, and a client of NBD uses another export meanwhile. Then LIO exports the device over
+mounted through the same, and a client of NBD uses another export meanwhile. The export leads to another volume
+at a start, with and without a use of the device. Then LIO exports the device over
 iSCSI, and an initiator writes and verifies. The gateway has the rights that
 packaging/tidegate.service.d/ublk.conf gives it, and no others.
 
@@ -293,6 +294,30 @@ def mounted(gateway, checks):
     checks["the device of a removed export is deleted once nothing uses it"] = not os.path.exists(DEVICE)
 
 
+def other_volume(gateway, checks):
+    """The export leads to another volume when the next gateway starts."""
+    other = gateway.limited.replace("disk.raw", "another.raw")
+    with open("another.raw", "r+b") as file:
+        file.write(b"another!")
+    run("mount", DEVICE, "mnt")
+    gateway.end(signal.SIGKILL)
+    status, said = refused(CONFIGURATION.format(port=PORT, exports=other), RIGHTS)
+    checks["a mounted device is not taken over with another volume"] = (
+        status == 1 and "another volume" in said
+    )
+    gateway.start()
+    run("cmp", "/bin/cat", "mnt/cat")
+    run("umount", "mnt")
+    gateway.end(signal.SIGTERM)
+    configure(other)
+    gateway.start()
+    with open(DEVICE, "rb") as device:
+        checks["an unused device is made anew for another volume"] = device.read(8) == b"another!"
+    gateway.end(signal.SIGTERM)
+    configure(gateway.limited)
+    gateway.start()
+
+
 def through_lio(gateway, figures, checks):
     """An initiator of LIO writes and verifies while the gateway is killed and stopped."""
     lab = LioLab()
@@ -392,6 +417,7 @@ def main():
     configure(limited)
     gateway.start()
     checks["the file system is clean"] = subprocess.run(["fsck.ext4", "-fn", DEVICE]).returncode == 0
+    other_volume(gateway, checks)
     through_lio(gateway, figures, checks)
     gateway.end(signal.SIGTERM)
     checks["the device stays after a stop"] = os.path.exists(DEVICE)

@@ -98,7 +98,10 @@ impl FileVolume {
         let mut partial = request.partial.take().expect("a request with parts of blocks");
         let outcome = match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Ok(0) => Some(Err(Errno::Io)),
+            Ok(0) => {
+                self.ends_at(partial.part().1);
+                Some(Err(Errno::Io))
+            }
             Ok(count) => partial.advance(count, &mut memory).then_some(Ok(())),
             Err(error) => Some(Err(errno(&error))),
         };

@@ -11,8 +11,9 @@ use rustix::fs::{AtFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags, fcntl_g
 use rustix::io::ReadWriteFlags;
 use tidegate_nbd::{CheckedOperation, Errno};
 
-use crate::claim::{self, VolumeFile};
+use crate::claim::{self, ShrunkVolume, VolumeFile};
 use crate::config::ExportConfig;
+use crate::identity::VolumeIdentity;
 
 /// The alignment for direct I/O if the system does not tell it: no storage in use has larger logical blocks.
 const CONSERVATIVE_ALIGNMENT: u32 = 4096;
@@ -55,6 +56,7 @@ impl ImmediateStart {
 #[derive(Debug)]
 pub(crate) struct FileVolume {
     file: Arc<VolumeFile>,
+    identity: VolumeIdentity,
     size: u64,
     alignment: u32,
     block_device: bool,
@@ -83,7 +85,9 @@ impl FileVolume {
         let size = file.size()?;
         let alignment = alignment(&file, block_device, direct, size)?;
         let synchronous = !block_device && is_synchronous(&file);
-        Ok(Self { file, size, alignment, block_device, beginning, direct, synchronous })
+        file.begin_to_promise(size);
+        let identity = VolumeIdentity::of_file(path, &file.metadata()?);
+        Ok(Self { file, identity, size, alignment, block_device, beginning, direct, synchronous })
     }
 
     /// Opens a file as an export would, without a claim.
@@ -101,6 +105,10 @@ impl FileVolume {
     #[cfg(test)]
     pub(crate) fn past_the_cache(self, alignment: u32) -> Self {
         Self { direct: true, alignment, ..self }
+    }
+
+    pub(crate) fn identity(&self) -> &VolumeIdentity {
+        &self.identity
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -127,6 +135,23 @@ impl FileVolume {
     /// The open file, for a thread that outlives the export.
     pub(crate) fn file(&self) -> Arc<VolumeFile> {
         Arc::clone(&self.file)
+    }
+
+    /// Looks whether the volume has shrunk, if that can be asked without waiting.
+    pub(crate) fn look_at_size(&self) {
+        if self.beginning != ImmediateStart::MayWait {
+            self.file.look_at_size();
+        }
+    }
+
+    /// Returns the sizes that clients were told and that it was seen with, if it has shrunk.
+    pub(crate) fn shrunk(&self) -> Option<ShrunkVolume> {
+        self.file.shrunk()
+    }
+
+    /// A read found the end of the volume here.
+    pub(super) fn ends_at(&self, offset: u64) {
+        self.file.ends_at(offset);
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -173,7 +173,10 @@ impl FileVolume {
     ) -> RequestProgress {
         let outcome = match result {
             // Nothing moved: the file ends before the export does, because it was cut.
-            Ok(0) => Err(Errno::Io),
+            Ok(0) => {
+                self.ends_at(request.operation.offset() + request.done);
+                Err(Errno::Io)
+            }
             Ok(count) => {
                 request.done += count as u64;
                 if request.done < request.slice.until {

@@ -14,12 +14,13 @@ mod writer;
 
 pub(crate) use emulated::{EmulatedVolume, FinishedIo};
 pub(crate) use file::{FileVolume, errno};
-pub(crate) use opening::{open_file, try_out_file};
+pub(crate) use opening::{identify, open_file, try_out_file};
 pub(crate) use path::{FileRing, SubmissionPath, VolumeOperation, VolumeSilence};
 
 use tidegate_nbd::{BlockSizes, Errno, ExportGeometry, TransmissionFlags};
 
 use crate::config::MAX_PAYLOAD;
+use crate::identity::VolumeIdentity;
 use crate::upstream::UpstreamExport;
 use crate::zeroing::ZeroingStorage;
 
@@ -45,6 +46,14 @@ impl ExportVolume {
             Self::File(_) => ZeroingStorage::File,
             Self::Region { .. } => ZeroingStorage::Emulated,
             Self::Upstream(upstream) => upstream.zeroing(),
+        }
+    }
+
+    pub(crate) fn identity(&self) -> VolumeIdentity {
+        match self {
+            Self::File(file) => file.identity().clone(),
+            Self::Region { .. } => VolumeIdentity::of_emulated_device(),
+            Self::Upstream(upstream) => upstream.identity(),
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use super::FileVolume;
-use crate::config::ExportConfig;
+use crate::config::{BackendConfig, ExportConfig, ExportStore};
+use crate::identity::VolumeIdentity;
 
 /// The longest time that a healthy storage takes to open a file: chosen above a disk that has to spin up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,6 +31,23 @@ pub(crate) fn open_file(path: &Path, direct: bool, export: &ExportConfig) -> io:
 pub(crate) fn try_out_file(path: &Path, direct: bool, export: &ExportConfig) -> io::Result<()> {
     let (path, export) = (path.to_owned(), export.clone());
     within_patience(move || FileVolume::try_out(&path, direct, &export))
+}
+
+/// Returns the identity of the storage that an export would have now.
+///
+/// # Errors
+/// The system's answer, or that the storage does not answer.
+pub(crate) fn identify(backend: &BackendConfig, store: &ExportStore) -> io::Result<VolumeIdentity> {
+    match (store, backend) {
+        (ExportStore::Path(path), _) => {
+            let path = path.clone();
+            within_patience(move || Ok(VolumeIdentity::of_file(&path, &path.metadata()?)))
+        }
+        (ExportStore::Upstream(name), BackendConfig::Nbd(upstream)) => {
+            Ok(VolumeIdentity::of_upstream(&upstream.address, name))
+        }
+        (ExportStore::Upstream(_) | ExportStore::Size(_), _) => Ok(VolumeIdentity::of_emulated_device()),
+    }
 }
 
 fn within_patience<T: Send + 'static>(

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use crate::bell::WorkerBell;
 use crate::claim::VolumeFile;
-use crate::ring::{CompletionWatch, FileOperation, IoRing};
+use crate::ring::{CompletionWatch, FileAction, FileOperation, IoRing, RingToken};
 use crate::worker::door::{WorkerCommand, WorkerDoor};
 
 /// Its frames are those of the worker's loop without the worker.
@@ -57,10 +57,10 @@ impl Drop for VolumeThread {
     }
 }
 
-/// Runs the thread. `_file` keeps the file open, because operations name it by its descriptor.
-fn run(_file: &VolumeFile, bell: &Arc<WorkerBell>, operations: &Receiver<FileOperation>, door: &WorkerDoor) {
+/// Runs the thread. `file` is kept open, because operations name it by its descriptor.
+fn run(file: &VolumeFile, bell: &Arc<WorkerBell>, operations: &Receiver<FileOperation>, door: &WorkerDoor) {
     let outcome = IoRing::new(ENTRIES, CompletionWatch::Never, Arc::clone(bell))
-        .and_then(|ring| serve(ring, bell, operations, door));
+        .and_then(|ring| serve(ring, file, bell, operations, door));
     if let Err(error) = outcome {
         // What the ring holds is lost with it: only what comes from now on can be answered.
         tracing::error!("a volume's thread failed, its requests fail from now on: {error}");
@@ -73,6 +73,7 @@ fn run(_file: &VolumeFile, bell: &Arc<WorkerBell>, operations: &Receiver<FileOpe
 
 fn serve(
     mut ring: IoRing,
+    file: &VolumeFile,
     bell: &WorkerBell,
     operations: &Receiver<FileOperation>,
     door: &WorkerDoor,
@@ -81,13 +82,22 @@ fn serve(
     loop {
         ring.submit_and_wait(None)?;
         while let Some(completed) = ring.completed() {
+            if matches!(completed.token, RingToken::Synced { .. }) {
+                // Before the flush is answered. The worker must not wait for it.
+                file.look_at_size();
+            }
             // A worker that is not there any more needs no completion.
             door.send(WorkerCommand::Completed(completed));
         }
         if bell.take() {
             loop {
                 match operations.try_recv() {
-                    Ok(operation) => ring.file(operation),
+                    Ok(operation) => {
+                        if let FileAction::Write { part, offset, .. } = operation.action {
+                            file.look_before_write(offset + part.length as u64);
+                        }
+                        ring.file(operation);
+                    }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
                         ending = true;

@@ -5,7 +5,6 @@
 //! anyway. Threads of io_uring also do them one by one, at more processor time, in a queue that 64 lists of
 //! files share.
 
-use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -34,10 +33,11 @@ pub(crate) struct QueuedWrite {
 }
 
 impl QueuedWrite {
-    fn carry_out(self, file: &File) -> CompletedOperation {
+    fn carry_out(self, file: &VolumeFile) -> CompletedOperation {
         let Self { token, buffer, part, offset } = self;
+        file.look_before_write(offset + part.length as u64);
         let bytes = &buffer[part.start..part.start + part.length];
-        let result = rustix::io::pwrite(file, bytes, offset).map_err(io::Error::from);
+        let result = rustix::io::pwrite(&**file, bytes, offset).map_err(io::Error::from);
         CompletedOperation { token, result, held: LentMemory::Buffer(buffer) }
     }
 }
@@ -117,7 +117,7 @@ impl Drop for WriterThread {
     }
 }
 
-fn run(file: &File, queue: &WriterQueue, door: &WorkerDoor) {
+fn run(file: &VolumeFile, queue: &WriterQueue, door: &WorkerDoor) {
     let (mut taken, mut completed) = (Vec::new(), Vec::new());
     while queue.take(&mut taken) {
         let together = taken.len().div_ceil(2).min(TOGETHER);

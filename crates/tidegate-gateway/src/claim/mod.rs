@@ -13,8 +13,11 @@
 //! The kernel gives up a claim with the process. `shared_volume` of an export does without one.
 
 mod format;
+mod layers;
 mod lock;
+mod mounts;
 mod occupant;
+mod size;
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
@@ -32,6 +35,8 @@ use tracing::warn;
 
 use crate::config::ExportConfig;
 pub(crate) use occupant::programs;
+pub(crate) use size::ShrunkVolume;
+use size::SizeWatch;
 
 /// The time in which a volume may become free: udev looks into a device for some milliseconds after a change.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,9 +111,49 @@ pub(crate) struct VolumeFile {
     file: File,
     read_only: bool,
     direct: bool,
+    watch: SizeWatch,
 }
 
 impl VolumeFile {
+    fn new(file: File, read_only: bool, direct: bool) -> io::Result<Arc<Self>> {
+        let watch = SizeWatch::new(&file.metadata()?);
+        Ok(Arc::new(Self { file, read_only, direct, watch }))
+    }
+
+    /// Begins to watch the size that clients are told.
+    pub(crate) fn begin_to_promise(&self, size: u64) {
+        self.watch.begin(size);
+    }
+
+    /// Clients are told of a larger size as well.
+    pub(crate) fn promise(&self, size: u64) {
+        self.watch.promise(size);
+    }
+
+    /// Looks whether the volume has shrunk, for [`shrunk`](Self::shrunk). It may wait if the file system asks a
+    /// server.
+    pub(crate) fn look_at_size(&self) {
+        self.watch.look(&self.file);
+    }
+
+    /// Looks before a write to the end of the volume, after which a file that was cut short is as long as
+    /// before.
+    pub(crate) fn look_before_write(&self, end: u64) {
+        if self.watch.is_end(end) {
+            self.look_at_size();
+        }
+    }
+
+    /// A read found the end of the volume here.
+    pub(crate) fn ends_at(&self, offset: u64) {
+        self.watch.saw(offset);
+    }
+
+    /// Returns the fewest bytes that the volume was seen with, if they are fewer than clients were told.
+    pub(crate) fn shrunk(&self) -> Option<ShrunkVolume> {
+        self.watch.shrunk()
+    }
+
     /// Returns the size in bytes that it has now.
     ///
     /// # Errors
@@ -130,7 +175,7 @@ impl VolumeFile {
         let opening = VolumeOpening { path, id, read_only, direct };
         if export.shared_volume {
             let file = opening.open(OFlags::empty())?;
-            return Ok(Arc::new(Self { file, read_only, direct }));
+            return Self::new(file, read_only, direct);
         }
         let key = (id, owner.clone());
         if let Some(open) = claims().get(&key).and_then(Weak::upgrade)
@@ -149,7 +194,7 @@ impl VolumeFile {
                 path.display()
             );
         }
-        let open = Arc::new(Self { file, read_only, direct });
+        let open = Self::new(file, read_only, direct)?;
         let mut claims = claims();
         claims.retain(|_, claim| claim.strong_count() > 0);
         claims.insert(key, Arc::downgrade(&open));

@@ -7,7 +7,12 @@ use std::path::{Path, PathBuf};
 
 use tidegate_sockets::holders::{self, Holder};
 
-use super::VolumeId;
+use super::mounts::mount_point;
+use super::{VolumeId, layers};
+use crate::identity::{device_directory, shown_device};
+
+/// The kernel's table of mounts.
+const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// The longest table of mounts that is read: some ten thousand mounts.
 const LONGEST_TABLE: u64 = 4 << 20;
@@ -16,7 +21,10 @@ const LONGEST_TABLE: u64 = 4 << 20;
 pub(super) fn of(volume: VolumeId, path: &Path) -> Option<String> {
     match volume {
         VolumeId::Device(number) => of_device(number),
-        VolumeId::File { .. } => of_file(path),
+        VolumeId::File { .. } => {
+            let mounts = read_table(MOUNTS).unwrap_or_default();
+            layers::loop_over_file(path, &mounts).map(|device| format!("it is the data of /dev/{device}"))
+        }
     }
 }
 
@@ -35,12 +43,12 @@ pub(crate) fn programs(holders: &[Holder]) -> String {
 }
 
 fn of_device(number: u64) -> Option<String> {
-    let mounts = read_table("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = read_table(MOUNTS).unwrap_or_default();
     let swaps = read_table("/proc/swaps").unwrap_or_default();
-    let directory = PathBuf::from(format!("/sys/dev/block/{}", shown(number)));
-    let whole = DevicePart { name: None, number: shown(number), directory };
+    let directory = device_directory(number);
+    let whole = DevicePart { name: None, number: shown_device(number), directory };
     let parts = partitions(&whole.directory);
-    std::iter::once(whole).chain(parts).find_map(|part| {
+    let occupied = std::iter::once(whole).chain(parts).find_map(|part| {
         let occupied = mounted_at(&mounts, &part.number)
             .map(|place| format!("mounted at {place}"))
             .or_else(|| is_swap(&swaps, &part.number).then(|| "used as swap".to_owned()))
@@ -49,7 +57,9 @@ fn of_device(number: u64) -> Option<String> {
             None => format!("it is {occupied}"),
             Some(name) => format!("its partition {name} is {occupied}"),
         })
-    })
+    });
+    let beside = || layers::loop_beside_device(number, &mounts);
+    occupied.or_else(|| beside().map(|device| format!("its data, or a part of it, is that of /dev/{device}")))
 }
 
 /// A block device or one of its partitions.
@@ -58,10 +68,6 @@ struct DevicePart {
     /// Major and minor number, with a colon.
     number: String,
     directory: PathBuf,
-}
-
-fn shown(number: u64) -> String {
-    format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
 }
 
 fn partitions(directory: &Path) -> Vec<DevicePart> {
@@ -79,13 +85,13 @@ fn partitions(directory: &Path) -> Vec<DevicePart> {
 /// the mount point (proc(5)).
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(number))?;
-    // Blanks and the like are in octal.
-    mount.split(' ').nth(4).map(|place| place.replace("\\040", " ").replace("\\011", "\t"))
+    mount.split(' ').nth(4).map(mount_point)
 }
 
 fn is_swap(swaps: &str, number: &str) -> bool {
     let devices = swaps.lines().filter_map(|line| line.split_ascii_whitespace().next());
-    let mut numbers = devices.filter_map(|path| fs::metadata(path).ok()).map(|device| shown(device.rdev()));
+    let mut numbers =
+        devices.filter_map(|path| fs::metadata(path).ok()).map(|device| shown_device(device.rdev()));
     numbers.any(|swap| swap == number)
 }
 
@@ -100,23 +106,9 @@ fn holder(directory: &Path) -> Option<String> {
     })
 }
 
-/// Returns the loop device whose data a file is. Paths are compared and nothing else: a file of another
-/// device may hang.
-fn of_file(path: &Path) -> Option<String> {
-    let path = path.canonicalize().ok()?;
-    let devices = fs::read_dir("/sys/block").ok()?.flatten();
-    let mut loops = devices.filter_map(|entry| {
-        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("loop"))?;
-        let data = fs::read(entry.path().join("loop/backing_file")).ok()?;
-        let same = data.trim_ascii_end() == path.as_os_str().as_encoded_bytes();
-        same.then(|| format!("it is the data of /dev/{name}"))
-    });
-    loops.next()
-}
-
 /// Returns true for a device that can only be read.
 pub(super) fn is_read_only(device: u64) -> bool {
-    let flag = fs::read_to_string(format!("/sys/dev/block/{}/ro", shown(device)));
+    let flag = fs::read_to_string(device_directory(device).join("ro"));
     flag.is_ok_and(|flag| flag.trim() == "1")
 }
 
@@ -170,7 +162,7 @@ mod tests {
     fn the_root_file_system_is_in_use() {
         let root = fs::metadata("/").unwrap().dev();
         // Some file systems have no device.
-        if Path::new(&format!("/sys/dev/block/{}", shown(root))).exists() {
+        if Path::new(&format!("/sys/dev/block/{}", shown_device(root))).exists() {
             assert!(of(VolumeId::Device(root), Path::new("/dev/root")).unwrap().contains("mounted at"));
         }
     }

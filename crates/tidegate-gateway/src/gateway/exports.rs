@@ -11,6 +11,7 @@ use crate::backend::{ExportVolume, open_file};
 use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, ExportConfig, ExportStore, PoolConfig};
+use crate::identity::VolumeIdentity;
 use crate::upstream::{self, UpstreamConnection, UpstreamExport};
 use crate::worker::door::{ExportPin, NewExport};
 
@@ -24,6 +25,7 @@ pub(super) struct OpenedExport {
     pub(super) id: u64,
     pub(super) export: ExportDescription,
     pub(super) config: ExportConfig,
+    pub(super) volume: VolumeIdentity,
     /// Its file, for as long as the worker has it open.
     pub(super) file: Option<Weak<VolumeFile>>,
     pub(super) pin: ExportPin,
@@ -52,6 +54,7 @@ impl OpenedExport {
             id: self.id,
             export: ExportDescription { geometry, description },
             config: config.clone(),
+            volume: self.volume.clone(),
             file: self.file.clone(),
             pin: ExportPin::clone(&self.pin),
         }
@@ -69,7 +72,15 @@ pub(super) fn adopt(id: u64, volume: ExportVolume, config: &ExportConfig) -> (Ne
         ExportVolume::Region { .. } | ExportVolume::Upstream(_) => None,
     };
     let pin = ExportPin::default();
-    let opened = OpenedExport { id, export, config: config.clone(), file, pin: ExportPin::clone(&pin) };
+    let identity = volume.identity();
+    let opened = OpenedExport {
+        id,
+        export,
+        config: config.clone(),
+        volume: identity,
+        file,
+        pin: ExportPin::clone(&pin),
+    };
     (NewExport { id, volume, config: config.clone(), pin }, opened)
 }
 

@@ -26,7 +26,7 @@ pub fn obstacles(config: &GatewayConfig) -> Vec<StartError> {
         for export in &pool.exports {
             let sockets = export.disks.iter().map(|socket| disks::try_out(&export.name, socket));
             found.extend(sockets.filter_map(Result::err).map(StartError::from));
-            let devices = export.devices.iter().map(|number| devices::try_out(&export.name, *number));
+            let devices = export.devices.iter().map(|number| devices::try_out(pool, export, *number));
             found.extend(devices.filter_map(Result::err).map(StartError::from));
             let (BackendConfig::File { direct }, ExportStore::Path(path)) = (&pool.backend, &export.store)
             else {

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_units::{ConsumerName, ResourceName};
 use tracing::warn;
@@ -17,7 +17,8 @@ use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, ExportConfig, GatewayConfig, PoolConfig};
 
-/// The longest time that a volume's size is waited for. It is in the kernel's memory, unless a server has it.
+/// The longest time that answers about volumes are waited for. They are in the kernel's memory, unless a server
+/// has them.
 const MEASURING: Duration = Duration::from_secs(2);
 
 /// Measuring needs little more than frames.
@@ -84,24 +85,35 @@ impl ReloadVolumes {
     }
 }
 
-/// Measures on a thread of its own, which is left behind when it does not come back. There is one at a time.
 fn measure(open: Vec<(u64, Weak<VolumeFile>)>, measuring: &Arc<AtomicBool>) -> BTreeMap<u64, u64> {
-    if open.is_empty() || measuring.swap(true, Ordering::AcqRel) {
-        return BTreeMap::new();
+    let size = |(id, file): (u64, Weak<VolumeFile>)| Some((id, file.upgrade()?.size().ok()?));
+    ask_each(open, measuring, size).into_iter().collect()
+}
+
+/// Asks about volumes on a thread of its own, which is left behind when it does not come back: then the
+/// answers that have come are all. `asking` lets one thread ask at a time.
+pub(super) fn ask_each<V: Send + 'static, A: Send + 'static>(
+    volumes: Vec<V>,
+    asking: &Arc<AtomicBool>,
+    ask: impl Fn(V) -> Option<A> + Send + 'static,
+) -> Vec<A> {
+    if volumes.is_empty() || asking.swap(true, Ordering::AcqRel) {
+        return Vec::new();
     }
-    let (sender, measured) = sync_channel(1);
-    let begun = Arc::clone(measuring);
+    let (sender, answers) = channel();
+    let begun = Arc::clone(asking);
     let body = move || {
-        let size = |(id, file): (u64, Weak<VolumeFile>)| Some((id, file.upgrade()?.size().ok()?));
         // The caller may have given up.
-        let _ = sender.send(open.into_iter().filter_map(size).collect());
+        volumes.into_iter().filter_map(ask).for_each(|answer| drop(sender.send(answer)));
         begun.store(false, Ordering::Release);
     };
     if let Err(error) = std::thread::Builder::new().name("tg-size".into()).stack_size(STACK).spawn(body) {
-        warn!("sizes of volumes are not looked at, there is no thread for it: {error}");
-        measuring.store(false, Ordering::Release);
+        warn!("volumes are not looked at, there is no thread for it: {error}");
+        asking.store(false, Ordering::Release);
     }
-    measured.recv_timeout(MEASURING).unwrap_or_default()
+    let end = Instant::now() + MEASURING;
+    let next = || answers.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+    std::iter::from_fn(next).collect()
 }
 
 impl OpenedVolumes {

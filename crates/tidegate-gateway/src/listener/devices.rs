@@ -17,15 +17,16 @@ use thiserror::Error;
 use tidegate_nbd::ExportDescription;
 use tidegate_sockets::holders;
 use tidegate_ublk::{
-    ControlDevice, ControlError, DeviceMark, DeviceNumber, NextStep, ObstructedDevice, PropertyMismatch,
+    ControlDevice, ControlError, DeviceNumber, ExportMark, NextStep, ObstructedDevice, PropertyMismatch,
     ServedDevice, can_serve, next_step,
 };
 use tidegate_units::ConsumerName;
 use tracing::{error, info, warn};
 
 use super::STACK;
+use crate::backend::identify;
 use crate::claim;
-use crate::config::GatewayConfig;
+use crate::config::{ExportConfig, GatewayConfig, PoolConfig};
 use crate::device::properties;
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::terms;
@@ -79,6 +80,11 @@ pub enum DeviceProblem {
         /// The user of the device.
         user: String,
     },
+    /// Something uses the device, whose requests are for another volume.
+    #[error(
+        "it waits with another volume than the export has now: give the export that volume back, or end its use ({0})"
+    )]
+    OtherVolume(String),
     /// The kernel takes no such blocks.
     #[error("the volume has blocks of more than 4,096 bytes")]
     Blocks,
@@ -95,7 +101,7 @@ pub enum DeviceProblem {
 struct ClaimedDevice {
     control: ControlDevice,
     number: DeviceNumber,
-    mark: DeviceMark,
+    mark: ExportMark,
     /// `None` once the worker has it.
     channel: Option<ServedDevice>,
     /// True if it was added now, and is not started.
@@ -103,16 +109,15 @@ struct ClaimedDevice {
 }
 
 impl ClaimedDevice {
-    fn new(export: &ConsumerName, number: DeviceNumber) -> Result<Self, DeviceProblem> {
+    fn new(mark: ExportMark, number: DeviceNumber) -> Result<Self, DeviceProblem> {
         let mut control = ControlDevice::open()?;
-        let mark = DeviceMark::of_export(export.as_str());
         let own = std::process::id() as i32;
         let end = Instant::now() + PREDECESSOR;
         let fresh = loop {
             let found = control.find(number)?;
             let busy = match next_step(found.as_ref(), mark, own) {
                 NextStep::Add => {
-                    control.add(number, mark)?;
+                    control.add(number, mark.device_mark())?;
                     break true;
                 }
                 NextStep::TakeOver => match control.start_recovery(number) {
@@ -123,6 +128,14 @@ impl ClaimedDevice {
                     }
                 },
                 NextStep::Replace => {
+                    control.delete(number)?;
+                    continue;
+                }
+                NextStep::ReplaceUnused => {
+                    let alone = unused(number).map_err(DeviceProblem::OtherVolume)?;
+                    let stopped = control.stop(number);
+                    drop(alone);
+                    stopped?;
                     control.delete(number)?;
                     continue;
                 }
@@ -143,11 +156,12 @@ impl ClaimedDevice {
     }
 
     /// Returns what keeps an export from having a device now. Nothing is added or taken over.
-    fn try_out(export: &ConsumerName, number: DeviceNumber) -> Result<(), DeviceProblem> {
+    fn try_out(mark: ExportMark, number: DeviceNumber) -> Result<(), DeviceProblem> {
         let mut control = ControlDevice::open()?;
         let found = control.find(number)?;
-        match next_step(found.as_ref(), DeviceMark::of_export(export.as_str()), std::process::id() as i32) {
+        match next_step(found.as_ref(), mark, std::process::id() as i32) {
             NextStep::Add | NextStep::TakeOver | NextStep::Replace => Ok(()),
+            NextStep::ReplaceUnused => unused(number).map(drop).map_err(DeviceProblem::OtherVolume),
             NextStep::Wait => Err(ObstructedDevice::Served(found.map_or(0, |found| found.process)).into()),
             NextStep::Refuse(obstructed) => Err(obstructed.into()),
         }
@@ -181,7 +195,7 @@ impl ClaimedDevice {
     fn add_anew(&mut self) -> Result<(), DeviceProblem> {
         self.channel = None;
         self.control.delete(self.number)?;
-        self.control.add(self.number, self.mark)?;
+        self.control.add(self.number, self.mark.device_mark())?;
         self.fresh = true;
         self.open()
     }
@@ -228,13 +242,16 @@ impl BoundDevice {
     /// When one of them cannot be had.
     pub(crate) fn all(config: &GatewayConfig, known: &[DeviceServer]) -> Result<Vec<Self>, DeviceError> {
         let mut bound = Vec::new();
-        for export in config.pools.iter().flat_map(|pool| &pool.exports) {
+        let exports =
+            config.pools.iter().flat_map(|pool| pool.exports.iter().map(move |export| (pool, export)));
+        for (pool, export) in exports {
             for number in &export.devices {
                 if known.iter().any(|known| known.export == export.name && known.number == *number) {
                     continue;
                 }
+                let claimed = export_mark(pool, export).and_then(|mark| ClaimedDevice::new(mark, *number));
                 let export = export.name.clone();
-                match ClaimedDevice::new(&export, *number) {
+                match claimed {
                     Ok(claimed) => bound.push(Self { export, claimed }),
                     Err(problem) => return Err(DeviceError { export, number: *number, problem }),
                 }
@@ -248,9 +265,19 @@ impl BoundDevice {
 ///
 /// # Errors
 /// The reason, if there is one.
-pub(crate) fn try_out(export: &ConsumerName, number: DeviceNumber) -> Result<(), DeviceError> {
-    let outcome = ClaimedDevice::try_out(export, number);
-    outcome.map_err(|problem| DeviceError { export: export.clone(), number, problem })
+pub(crate) fn try_out(
+    pool: &PoolConfig,
+    export: &ExportConfig,
+    number: DeviceNumber,
+) -> Result<(), DeviceError> {
+    let outcome = export_mark(pool, export).and_then(|mark| ClaimedDevice::try_out(mark, number));
+    outcome.map_err(|problem| DeviceError { export: export.name.clone(), number, problem })
+}
+
+/// Returns the mark of an export's devices, with the volume that its path or address leads to now.
+fn export_mark(pool: &PoolConfig, export: &ExportConfig) -> Result<ExportMark, DeviceProblem> {
+    let volume = identify(&pool.backend, &export.store)?;
+    Ok(ExportMark::new(export.name.as_str(), volume.stamp()))
 }
 
 /// Deletes devices that a gateway has left behind and that no export is any more, in a thread: those whose
@@ -421,7 +448,7 @@ impl DeviceThread {
             }
         };
         claimed.become_disk(&export)?;
-        let SeatReservation { export: id, slot, pin } = reserved;
+        let SeatReservation { export: id, slot, pin, .. } = reserved;
         let door = Arc::clone(slot.door());
         // Invariant: it has its channel until it is given to the worker, here.
         let Some(channel) = claimed.channel.take() else { return Ok(false) };

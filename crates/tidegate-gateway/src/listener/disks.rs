@@ -201,11 +201,11 @@ impl DiskAcceptor {
                 return Ok(());
             }
         };
-        let SeatReservation { export: id, slot, pin } = reserved;
+        let SeatReservation { export: id, volume, slot, pin } = reserved;
         let disk = NEXT_DISK.fetch_add(1, Ordering::Relaxed);
         let (held, under_way) = sync_channel(0);
         let serial = self.export.as_str().to_owned();
-        let properties = properties(&export.geometry, &serial);
+        let properties = properties(&export.geometry, &serial, &volume);
         let size = Arc::new(DiskSize::new(export.geometry.size));
         let door = Arc::clone(slot.door());
         let session = NewSession {

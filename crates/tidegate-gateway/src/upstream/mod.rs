@@ -38,6 +38,7 @@ pub use plan::UpstreamMismatch;
 
 use crate::buffer::BufferPool;
 use crate::config::{ListenEndpoint, UpstreamConfig};
+use crate::identity::VolumeIdentity;
 use crate::request::ClientRequest;
 use crate::ring::WorkerRing;
 use crate::stats::UpstreamSnapshot;
@@ -163,6 +164,10 @@ impl UpstreamExport {
     /// Returns the geometry that clients are told.
     pub(crate) fn geometry(&self, read_only: bool) -> ExportGeometry {
         self.plan.geometry(read_only)
+    }
+
+    pub(crate) fn identity(&self) -> VolumeIdentity {
+        VolumeIdentity::of_upstream(&self.target.address, &self.target.export)
     }
 
     /// Returns the kind of storage: [`ZeroingStorage::FastZeroes`] if the upstream says which ranges it can

@@ -71,6 +71,11 @@ impl PoolWorker {
             }
         }
         for (id, size) in &change.resized {
+            if let Some((_, export)) = self.exports.iter().find(|(_, export)| export.id == *id)
+                && let ExportVolume::File(file) = &export.volume
+            {
+                file.file().promise(*size);
+            }
             self.resize_disks(*id, *size);
         }
         for (_, export) in &mut self.exports {

@@ -43,7 +43,7 @@ use crate::clock::GatewayClock;
 use crate::config::PoolConfig;
 use crate::memory::{AccountKey, PoolMemory};
 use crate::peers::PoolPartners;
-use crate::request::ClientRequest;
+use crate::request::{ClientRequest, is_durable};
 use crate::ring::{CompletedOperation, CompletionWatch, LentMemory, RingToken, WORKER_ENTRIES, WorkerRing};
 use crate::session::{ClientSession, SessionPhase};
 use crate::stage::{PoolStage, StageConsumer};
@@ -52,7 +52,7 @@ use crate::upstream::UpstreamEvent;
 use crate::zeroing::ZeroingBehaviour;
 use chores::{ChoreLines, ExportClass, PROTECTED_ROUNDS, WorkerChore};
 use door::{ExportPin, NewExport, PoolChange, SessionFate, WorkerCommand, WorkerDoor};
-use syncs::PendingSyncs;
+use syncs::{DataLoss, PendingSyncs};
 
 /// Payload buffers kept for reuse; a small part of what a pool may occupy, and enough for its working set.
 const RECYCLED: usize = 32 << 20;
@@ -364,15 +364,17 @@ impl PoolWorker {
             unreachable!("only files complete requests through the ring");
         };
         let mut ring = FileRing { ring: &mut self.ring, path, door: &self.door, now };
+        let is_durable = is_durable(&self.requests[key].operation);
         match file.advance(&mut ring, &mut self.buffers, key, &mut self.requests[key], completed) {
             RequestProgress::Working => {}
             RequestProgress::Done { result, sync } => {
+                self.notice_shrinkage(export, result.is_err() || (is_durable && !sync));
                 self.release_blocks(key, now);
                 self.over_beside(export, key, now);
                 self.backend_done(key, result, sync, now);
             }
             RequestProgress::ReportedLoss(errno) => {
-                self.poison(export, errno);
+                self.poison(export, DataLoss::Reported(errno));
                 self.release_blocks(key, now);
                 self.over_beside(export, key, now);
                 self.backend_done(key, Err(errno), false, now);

@@ -143,9 +143,9 @@ impl PoolWorker {
         if memory_wait.is_some() {
             self.memory.withdraw_claim(entry.account);
         }
-        let consumer = entry.consumer.name().clone();
+        let (consumer, volume) = (entry.consumer.name().clone(), entry.volume.identity());
         info!(pool = %self.config.name, export = %consumer, peer, "session suspended");
-        self.suspended.push(SuspendedSession { socket, consumer, peer, terms, unread: taken_back });
+        self.suspended.push(SuspendedSession { socket, consumer, peer, volume, terms, unread: taken_back });
         self.forget_if_unused(export, now);
     }
 }

@@ -6,6 +6,9 @@
 //! export is removed and added again or the service restarts: then there is another open file, and the
 //! administrator knows.
 //!
+//! A volume that has shrunk poisons its export as well: what was written beyond its end is gone, and the next
+//! write at the old end hides that.
+//!
 //! A write that syncs by itself takes the report as well as a sync does. So a sync's success counts only once
 //! all such writes beside it are over, and none has failed.
 //!
@@ -23,6 +26,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use thiserror::Error;
 use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::error;
@@ -30,6 +34,7 @@ use tracing::error;
 use super::requests::emulated;
 use super::{PoolWorker, WorkerExport};
 use crate::backend::{ExportVolume, FileRing};
+use crate::claim::ShrunkVolume;
 use crate::request::SyncRange;
 use crate::ring::RingToken;
 use crate::upstream::UpstreamExport;
@@ -65,6 +70,15 @@ impl PendingSyncs {
     pub(super) fn began_by_itself(&mut self, request: usize) {
         self.by_themselves.insert(request);
     }
+}
+
+/// The sign by which written data is known to be lost.
+#[derive(Debug, Clone, Copy, Error)]
+pub(super) enum DataLoss {
+    #[error("the storage has failed to store written data ({0})")]
+    Reported(Errno),
+    #[error("the volume has shrunk: clients were told {} bytes, and it had {}", .0.promised, .0.found)]
+    Shrunk(ShrunkVolume),
 }
 
 impl PoolWorker {
@@ -124,9 +138,10 @@ impl PoolWorker {
 
     /// The sync of a file or of the emulated device is over.
     pub(super) fn synced(&mut self, key: usize, result: Result<(), Errno>, now: Instant) {
+        self.notice_shrinkage(key, true);
         let WorkerExport { volume, syncs, .. } = &mut self.exports[key];
         match (result, volume) {
-            (Err(errno), _) => self.poison(key, errno),
+            (Err(errno), _) => self.poison(key, DataLoss::Reported(errno)),
             (Ok(()), ExportVolume::File(_)) => syncs.beside.clone_from(&syncs.by_themselves),
             (Ok(()), _) => {}
         }
@@ -167,16 +182,27 @@ impl PoolWorker {
         }
     }
 
-    /// Takes an error for the one report of lost data that there will be. It is logged once; metrics and
-    /// status show it from then on.
-    pub(super) fn poison(&mut self, key: usize, errno: Errno) {
+    /// Poisons an export whose volume was seen to have shrunk. With `looks` it is looked at now.
+    pub(super) fn notice_shrinkage(&mut self, key: usize, looks: bool) {
+        let ExportVolume::File(file) = &self.exports[key].volume else { return };
+        if looks {
+            file.look_at_size();
+        }
+        if let Some(shrunk) = file.shrunk() {
+            self.poison(key, DataLoss::Shrunk(shrunk));
+        }
+    }
+
+    /// Takes a sign of lost data for the only one that there will be. It is logged once; metrics and status
+    /// show it from then on.
+    pub(super) fn poison(&mut self, key: usize, loss: DataLoss) {
         let WorkerExport { syncs, consumer, .. } = &mut self.exports[key];
         if std::mem::replace(&mut syncs.poisoned, true) {
             return;
         }
         error!(
             pool = %self.config.name, export = %consumer.name(),
-            "the storage has failed to store written data ({errno}): some writes that were answered may be \
+            "{loss}: some writes that were answered may be \
                 lost; every \
              flush and FUA write fails from now on; check the storage and the data, then restart the \
              service, or remove \

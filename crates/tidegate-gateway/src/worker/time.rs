@@ -64,6 +64,9 @@ impl PoolWorker {
         self.watch_stalled(now);
         self.watch_upstreams(forced, now);
         self.watch_volumes(VolumeWatch::Idle, now);
+        for key in self.file_volumes() {
+            self.notice_shrinkage(key, true);
+        }
     }
 
     pub(super) fn begin_drain(&mut self, deadline: Instant, fate: SessionFate, now: Instant) {

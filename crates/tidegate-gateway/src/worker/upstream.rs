@@ -6,6 +6,7 @@ use tidegate_nbd::{CheckedOperation, Errno};
 use tidegate_units::Instant;
 use tracing::{error, warn};
 
+use super::syncs::DataLoss;
 use super::{PoolWorker, WorkerCommand, WorkerExport};
 use crate::backend::ExportVolume;
 use crate::upstream::{
@@ -40,7 +41,7 @@ impl PoolWorker {
         act(upstream, &mut hands);
         if let Some(errno) = upstream.take_reported_loss() {
             // Before anything is answered that it may be about.
-            self.poison(key, errno);
+            self.poison(key, DataLoss::Reported(errno));
         }
         for done in done.drain(..) {
             match done {

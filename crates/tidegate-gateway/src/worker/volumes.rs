@@ -123,7 +123,7 @@ impl PoolWorker {
         }
     }
 
-    fn file_volumes(&self) -> Vec<usize> {
+    pub(super) fn file_volumes(&self) -> Vec<usize> {
         let files = self.exports.iter().filter(|(_, export)| matches!(export.volume, ExportVolume::File(_)));
         files.map(|(key, _)| key).collect()
     }

@@ -29,8 +29,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_gateway::{
-    BackendConfig, DeviceError, DeviceProblem, DiskSocketError, ExportAccess, GatewayConfig, ListenConfig,
-    ListenEndpoint, ObstructedDevice, PoolConfig, ServerFiles, StartError, TlsError, TlsUse, obstacles,
+    BackendConfig, DeviceError, DeviceProblem, DiskSocketError, ExportAccess, ExportStore, GatewayConfig,
+    ListenConfig, ListenEndpoint, ObstructedDevice, PoolConfig, ServerFiles, StartError, TlsError, TlsUse,
+    obstacles,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -106,6 +107,30 @@ impl ServeConfig {
         let of_gateway = obstacles(&self.gateway);
         let of_gateway = of_gateway.iter().filter_map(|error| self.obstacle(error, running));
         of_gateway.chain(self.service_places.obstacles(running)).collect()
+    }
+
+    /// Returns the exports whose volume was replaced by another file while the `running` process serves it.
+    #[must_use]
+    pub fn displaced(&self, running: &RunningService) -> Vec<Finding> {
+        let exports = self.gateway.pools.iter().flat_map(|pool| &pool.exports);
+        let findings = exports.filter_map(|export| {
+            let ExportStore::Path(path) = &export.store else { return None };
+            // The kernel's name for an open file that was removed from its path.
+            let mut removed = path.canonicalize().ok()?.into_os_string();
+            removed.push(" (deleted)");
+            let holders = holders::of_file(Path::new(&removed));
+            holders.iter().find(|holder| Some(holder.process) == running.process)?;
+            let subject = StartSubject::Volume(export.name.clone());
+            let (_, place) = self.places.iter().find(|(known, _)| *known == subject)?;
+            let (export, path) = (&export.name, path.display());
+            Some(place.warning(
+                format!(
+                    "the running service serves another file as `{export}`, which was at `{path}` before"
+                ),
+                "what clients write is lost at a restart: copy it by a client (nbdcopy), then restart",
+            ))
+        });
+        findings.collect()
     }
 
     fn obstacle(&self, error: &StartError, running: Option<&RunningService>) -> Option<Finding> {
@@ -275,7 +300,7 @@ fn read(name: &str, text: &str, folder: &Path, touch: Touch) -> Result<ServeConf
     }
     let journal = JournalSettings::read(&root, context.folder, &mut context.report);
     let drain_deadline = root.parsed::<Latency>("drain_deadline", &mut context.report);
-    let ReadPools { configs: pools, members, contracts } = pools(&root, &mut context);
+    let ReadPools { configs: pools, members, contracts } = pools(&root, &listen, &mut context);
     let cluster = cluster::read(&root, &members, &mut context);
     check_access(&root, &listen, tls.as_ref(), &pools, &mut context);
     if touch == Touch::Files {
@@ -395,7 +420,11 @@ struct ReadPools {
     contracts: Vec<PoolContracts>,
 }
 
-fn pools(root: &Section<'_>, context: &mut ReadContext<'_>) -> ReadPools {
+fn pools(
+    root: &Section<'_>,
+    listen: &[PlacedValue<ListenConfig>],
+    context: &mut ReadContext<'_>,
+) -> ReadPools {
     let mut pools = ReadPools::default();
     let Some(tables) = root.named_tables("pool", pool::KEYS, &mut context.report) else {
         return pools;
@@ -426,14 +455,14 @@ fn pools(root: &Section<'_>, context: &mut ReadContext<'_>) -> ReadPools {
             }
             owner.insert(export.config.name.clone(), config.name.to_string());
             let address = match &config.backend {
-                BackendConfig::Nbd(upstream) => Some(upstream.address.clone()),
+                BackendConfig::Nbd(upstream) => Some(upstream.address.canonical()),
                 BackendConfig::File { .. } | BackendConfig::Emulated { .. } => None,
             };
             placed.push(PlacedExport { address, export });
         }
         pools.configs.push(config);
     }
-    upstream::report_same(&placed, &mut context.report);
+    upstream::report_same(&placed, listen, context.reads, &mut context.report);
     report_never_chosen(&placed, &mut context.report);
     pools
 }

@@ -1,13 +1,15 @@
 //! `backend = { kind = "nbd", … }` of a pool: another NBD server.
 
 use std::num::NonZeroU16;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::str::FromStr;
 
 use thiserror::Error;
 use tidegate_config::{FindingList, PlacedValue, Section};
 use tidegate_gateway::{
-    BackendConfig, ClientFiles, ExportName, ExportStore, ListenEndpoint, ReplayRule, ServerName, TlsError,
-    TlsIdentity, UpstreamConfig,
+    BackendConfig, ClientFiles, ExportName, ExportStore, ListenConfig, ListenEndpoint, ReplayRule,
+    ServerName, TlsError, TlsIdentity, UpstreamConfig,
 };
 use tidegate_units::{ConsumerName, Latency};
 
@@ -165,22 +167,58 @@ pub(super) fn store(
 pub(super) const ONE_VOLUME: &str = "clients that do not know of each other destroy each other's data: \
      make both `read_only`, or write `shared_volume = true` in both if the clients know of each other";
 
-/// Reports exports that are the same one at the same server, unless both only read or both share it.
-pub(super) fn report_same(exports: &[PlacedExport], report: &mut FindingList<'_>) {
+/// Reports exports that are the same one at the same server, or at this gateway, unless both only read or both
+/// share it. With `reads`, paths of sockets are looked at.
+pub(super) fn report_same(
+    exports: &[PlacedExport],
+    listen: &[PlacedValue<ListenConfig>],
+    reads: bool,
+    report: &mut FindingList<'_>,
+) {
+    let is_own = |address: &ListenEndpoint| {
+        listen.iter().any(|listen| reaches(address, &listen.value.endpoint.canonical(), reads))
+    };
     for (at, PlacedExport { address, export }) in exports.iter().enumerate() {
-        let ExportStore::Upstream(name) = &export.config.store else { continue };
-        let conflicts = |other: &&PlacedExport| {
+        let (ExportStore::Upstream(name), Some(address)) = (&export.config.store, address) else { continue };
+        let excludes = |other: &PlacedExport| {
             let (one, two) = (&export.config, &other.export.config);
-            let both_read = one.read_only && two.read_only;
-            let same = *address == other.address && one.store == two.store;
-            same && !both_read && !(one.shared_volume && two.shared_volume)
+            !(one.read_only && two.read_only || one.shared_volume && two.shared_volume)
         };
-        if exports[..at].iter().any(|other| conflicts(&other)) {
-            report.error_with_help(
-                &export.name.span,
-                format!("upstream export `{}` is another export's volume, too", name.as_str().escape_debug()),
-                ONE_VOLUME,
-            );
+        let is_same = |other: &&PlacedExport| {
+            let server = other.address.as_ref().is_some_and(|other| reaches(address, other, reads));
+            server && export.config.store == other.export.config.store && excludes(other)
+        };
+        let is_its_upstream = |other: &&PlacedExport| {
+            other.export.config.served_name() == *name && other.export.config.name != export.config.name
+        };
+        let shown = name.as_str().escape_debug();
+        let problem = if exports[..at].iter().any(|other| is_same(&other)) {
+            format!("upstream export `{shown}` is another export's volume, too")
+        } else if is_own(address) && exports.iter().any(|other| is_its_upstream(&other) && excludes(other)) {
+            format!(
+                "upstream export `{shown}` is an export of this gateway, whose clients have its volume, too"
+            )
+        } else {
+            continue;
+        };
+        report.error_with_help(&export.name.span, problem, ONE_VOLUME);
+    }
+}
+
+/// Returns true if connections to an address come to the server at another one.
+fn reaches(address: &ListenEndpoint, server: &ListenEndpoint, reads: bool) -> bool {
+    match (address, server) {
+        (ListenEndpoint::Tcp(address), ListenEndpoint::Tcp(server)) => {
+            // Servers of this host listen at all of its loopback addresses, or nearly so: two exports that are
+            // taken for one can say `shared_volume`.
+            let is_here =
+                address.ip().is_loopback() && (server.ip().is_loopback() || server.ip().is_unspecified());
+            address == server || (address.port() == server.port() && is_here)
         }
+        (ListenEndpoint::Unix(address), ListenEndpoint::Unix(server)) => {
+            let socket = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+            address == server || (reads && socket(address).is_some_and(|own| Some(own) == socket(server)))
+        }
+        _ => false,
     }
 }

@@ -31,13 +31,13 @@ const PASS: &str =
     "export LISTEN_PID=$$; exec \"$0\" serve -c \"$1\" 3<&0 4<&1 5<&2 2>>\"$2\" </dev/null >/dev/null";
 
 /// The part of systemd in a restart: it keeps what it is sent, and says when it has read everything.
-struct DescriptorStore {
+pub(crate) struct DescriptorStore {
     address: PathBuf,
     kept: Arc<Mutex<Vec<(String, OwnedFd)>>>,
 }
 
 impl DescriptorStore {
-    fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         let address = folder.join("notify.sock");
         let socket = UnixDatagram::bind(&address).unwrap();
         let kept: Arc<Mutex<Vec<(String, OwnedFd)>>> = Arc::default();
@@ -59,7 +59,7 @@ impl DescriptorStore {
     }
 
     /// Starts the service with what is kept.
-    fn service(&self, folder: &Path) -> Child {
+    pub(crate) fn service(&self, folder: &Path) -> Child {
         let kept: Vec<(String, OwnedFd)> = self
             .kept
             .lock()
@@ -105,11 +105,11 @@ fn received(socket: &UnixDatagram) -> (String, Vec<OwnedFd>) {
     (String::from_utf8_lossy(&text[..message.bytes]).into_owned(), descriptors)
 }
 
-fn log(folder: &TempDir) -> String {
+pub(crate) fn log(folder: &TempDir) -> String {
     fs::read_to_string(folder.path().join("log")).unwrap_or_default()
 }
 
-fn stop(mut service: Child) {
+pub(crate) fn stop(mut service: Child) {
     let done = Command::new("kill").args(["-TERM", &service.id().to_string()]).status().unwrap();
     assert!(done.success());
     assert!(until("the end of the service", || service.try_wait().unwrap()).success());

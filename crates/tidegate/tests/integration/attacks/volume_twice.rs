@@ -121,6 +121,87 @@ fn two_exports_of_one_upstream_export_are_refused() {
     assert!(!said("shared_volume = true").contains("another export"));
 }
 
+/// The findings of two pools with one upstream export each, called `disk` there.
+fn said_of_upstreams(listen: &str, first: &str, second: &str, keys: &str) -> String {
+    let pool = |name: &str, address: &str| {
+        format!(
+            "[pool.{name}]\nbackend = {{ kind = 'nbd', address = '{address}' }}\n\
+             [pool.{name}.export.{name}]\nupstream = 'disk'\n{keys}\n"
+        )
+    };
+    let configuration = format!("listen = ['{listen}']\n{}{}", pool("a", first), pool("b", second));
+    String::from_utf8_lossy(&tidegate("check", &configuration).stderr).into_owned()
+}
+
+#[test]
+fn one_upstream_export_by_two_addresses_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, link) = (folder.path().join("socket"), folder.path().join("link"));
+    let _server = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::os::unix::fs::symlink(&socket, &link).unwrap();
+    let unix = |path: &Path| format!("unix:{}", path.display());
+    let said = |first: &str, second: &str, keys: &str| {
+        said_of_upstreams("unix:nbd.sock", first, second, keys).contains("is another export's volume, too")
+    };
+    let v4 = "tcp:127.0.0.1:2";
+    for other in
+        ["tcp:[::ffff:127.0.0.1]:2", "tcp:[0:0:0:0:0:ffff:7f00:1]:2", "tcp:[::1]:2", "tcp:127.0.0.2:2"]
+    {
+        assert!(said(v4, other, "") && said(other, v4, ""), "{other}");
+        assert!(!said(v4, other, "shared_volume = true"), "{other}");
+    }
+    assert!(said("tcp:192.0.2.1:2", "tcp:[::ffff:192.0.2.1]:2", ""));
+    assert!(said(&unix(&socket), &unix(&link), ""));
+    for other in ["tcp:127.0.0.1:3", "tcp:192.0.2.1:2", "unix:elsewhere"] {
+        assert!(!said(v4, other, ""), "{other}");
+    }
+}
+
+#[test]
+fn an_upstream_that_is_this_gateway_itself_is_refused() {
+    let configuration = |listen: &str, keys: &str| {
+        let own = serving(&format!("[pool.p.export.disk]\npath = 'disk.raw'\n{keys}\n"));
+        own.replace("unix:nbd.sock", listen)
+            + "[pool.q]\nbackend = { kind = 'nbd', address = 'tcp:[::ffff:127.0.0.1]:10809' }\n\
+               [pool.q.export.again]\nupstream = 'disk'\n"
+            + keys
+    };
+    let said = |configuration: &str| {
+        String::from_utf8_lossy(&tidegate("check", configuration).stderr)
+            .contains("is an export of this gateway")
+    };
+    for listen in ["tcp:127.0.0.1:10809", "tcp:0.0.0.0:10809", "tcp:[::]:10809"] {
+        assert!(said(&configuration(listen, "")), "{listen}");
+    }
+    assert!(!said(&configuration("tcp:127.0.0.1:10809", "read_only = true")));
+    assert!(!said(&configuration("tcp:127.0.0.1:10810", "")));
+}
+
+#[test]
+fn loop_devices_with_bytes_in_common_are_refused() {
+    let (folder, path) = volume();
+    let link = folder.path().join("link");
+    fs::hard_link(&path, &link).unwrap();
+    let of = |device: &LoopDevice| serving(&export("x", device.path(), ""));
+    let common =
+        |device: &LoopDevice| format!("its data, or a part of it, is that of {}", device.path().display());
+    let Some(first) = LoopDevice::with_options(&path, &["--sizelimit", "1048576"]) else { return };
+    {
+        let Some(second) = LoopDevice::with_options(&link, &["--offset", "524288"]) else { return };
+        refused(&of(&first), &["in use", &common(&second)]);
+        refused(&of(&second), &["in use", &common(&first)]);
+        refused(&serving(&export("x", &link, "")), &["it is the data of"]);
+    }
+    {
+        let Some(behind) = LoopDevice::with_options(&link, &["--offset", "1048576"]) else { return };
+        let both = serving(&(export("a", first.path(), "") + &export("b", behind.path(), "")));
+        assert!(starts(&both).terminate().0.success(), "they have nothing in common");
+    }
+    let Some(above) = LoopDevice::over(first.path()) else { return };
+    refused(&of(&first), &["in use", &common(&above)]);
+    assert!(starts(&of(&above)).terminate().0.success());
+}
+
 /// Ends a program when a test does.
 struct Program(Child);
 
