@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
+use crate::budget::MemoryAccount;
 use crate::features::{LONGEST_RING, MOST_QUEUES};
 use crate::memory::{GuestMemory, SharedRegion};
 
@@ -67,12 +68,20 @@ impl InFlightRegion {
     ///
     /// # Errors
     /// When it is too small for its rings, or cannot be mapped.
-    pub(crate) fn open(file: File, offset: u64, size: u64, queues: u16, length: u16) -> io::Result<Self> {
+    pub(crate) fn open(
+        account: &MemoryAccount,
+        file: &File,
+        offset: u64,
+        size: u64,
+        queues: u16,
+        length: u16,
+    ) -> io::Result<Self> {
         if size < size_of_region(queues, length)? {
             return Err(io::Error::other("the region for requests in flight is too small for its rings"));
         }
         let length = if size < size_of_region(queues, LONGEST_RING)? { length } else { LONGEST_RING };
-        let memory = GuestMemory::new(vec![SharedRegion::map(0, file, offset, size)?])?;
+        let needed = size_of_region(queues, length)?;
+        let memory = GuestMemory::new(vec![SharedRegion::map(account, 0, file, offset, needed)?])?;
         Ok(Self { memory, queues, length })
     }
 
@@ -170,8 +179,12 @@ impl RingRecord {
 mod tests {
     use super::*;
 
+    fn open(file: &File, size: u64, queues: u16, length: u16) -> io::Result<InFlightRegion> {
+        InFlightRegion::open(&MemoryAccount::default(), file, 0, size, queues, length)
+    }
+
     fn region(file: &File, size: u64) -> InFlightRegion {
-        InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128).unwrap()
+        open(file, size, 2, 128).unwrap()
     }
 
     #[test]
@@ -241,10 +254,10 @@ mod tests {
     #[test]
     fn a_region_too_small_or_absurd_is_refused() {
         let (file, size) = InFlightRegion::create(1).unwrap();
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, LONGEST_RING).is_err());
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size * 2, 1, 128).is_err(), "too long");
+        assert!(open(&file, size, 2, LONGEST_RING).is_err());
+        assert!(open(&file, size * 2, 1, 128).is_ok(), "what is needed is there");
         for length in [0, LONGEST_RING + 1] {
-            assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 1, length).is_err());
+            assert!(open(&file, size, 1, length).is_err());
         }
         assert!(InFlightRegion::create(0).is_err());
         assert!(InFlightRegion::create(MOST_QUEUES + 1).is_err());
