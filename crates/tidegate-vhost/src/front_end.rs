@@ -94,12 +94,7 @@ pub enum FrontEndError {
 /// The calling thread should serve nobody else. It closes every descriptor that the front end has passed, and
 /// should then close the socket, in which there may be more. Closing one can take as long as the front end
 /// likes: a socket with SO_LINGER, a file of its own file system.
-pub fn serve(
-    socket: &UnixStream,
-    disk: DiskProperties,
-    size: &Arc<DiskSize>,
-    owner: impl DiskOwner,
-) {
+pub fn serve(socket: &UnixStream, disk: DiskProperties, size: &Arc<DiskSize>, owner: impl DiskOwner) {
     let front_end = Arc::new(Mutex::new(FrontEnd::new(disk, Arc::clone(size), owner)));
     let end = take_messages(socket, size, &front_end);
     // No message is being handled, and a panic in one leaves the owner as it was.
@@ -459,7 +454,8 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
     fn set_inflight_fd(&mut self, kept: &VhostUserInflight, file: File) -> HandlerResult<()> {
         self.need_no_ring()?;
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *kept;
-        let region = InFlightRegion::open(&self.account, &file, mmap_offset, mmap_size, num_queues, queue_size);
+        let region =
+            InFlightRegion::open(&self.account, &file, mmap_offset, mmap_size, num_queues, queue_size);
         self.in_flight = Some(region.map_err(refused)?);
         Ok(())
     }

@@ -111,7 +111,8 @@ impl SharedRegion {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
         let (access, flags) = (access.bits().cast_signed(), flags.bits().cast_signed());
         // SAFETY: the range is mapped for as long as `mapping` lives, which `GuestMemory` has a share of.
-        let mapped = unsafe { MmapRegion::build_raw(self.mapping.start as *mut u8, self.length, access, flags) };
+        let mapped =
+            unsafe { MmapRegion::build_raw(self.mapping.start as *mut u8, self.length, access, flags) };
         let region = GuestRegionMmap::new(mapped.map_err(io::Error::other)?, self.start);
         region.ok_or_else(|| io::Error::other("a memory region lies beyond all addresses"))
     }

@@ -318,10 +318,8 @@ impl DiskAcceptor {
             slot: Arc::new(slot),
             _pin: pin,
         };
-        let state = FrontEndState {
-            connected: AtomicBool::new(true),
-            idle_since: Mutex::new(Some(Instant::now())),
-        };
+        let state =
+            FrontEndState { connected: AtomicBool::new(true), idle_since: Mutex::new(Some(Instant::now())) };
         let state = Arc::new(state);
         let current = CurrentFrontEnd {
             state: Arc::clone(&state),
@@ -338,8 +336,13 @@ impl DiskAcceptor {
                 let _ = before.under_way.recv();
             }
             if door.send(WorkerCommand::Session(Box::new(session))) {
-                let owner =
-                    WorkerOwner { door, disk, state: Arc::clone(&state), started: 0, under_way: own_under_way };
+                let owner = WorkerOwner {
+                    door,
+                    disk,
+                    state: Arc::clone(&state),
+                    started: 0,
+                    under_way: own_under_way,
+                };
                 tidegate_vhost::serve(&stream, properties, &size, owner);
             }
             state.connected.store(false, Ordering::Release);

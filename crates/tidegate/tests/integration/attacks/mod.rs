@@ -7,6 +7,7 @@ mod degraded;
 mod false_broker;
 mod forbidden_io_uring;
 mod forged_policy;
+mod front_ends;
 mod guardian;
 mod hung_volume;
 mod idle_http_connections;
