@@ -22,15 +22,19 @@ pub(crate) struct NewDisk {
     pub(crate) serial: String,
     /// The size that the guest is told.
     pub(crate) size: Arc<DiskSize>,
-    /// Dropped once no request of it is under way. Before that, no other front end may begin: the guest
-    /// would do again what is still being done, and a late write would undo its next one.
-    pub(crate) under_way: SyncSender<()>,
+    pub(crate) under_way: UnderWay,
 }
+
+/// Dropped once no request of a disk is under way, and the worker has let go of all that the front end has
+/// passed. Two threads wait for that. The front end's own closes and unmaps what it has passed. That of the
+/// next front end may begin: before that, the guest would do again what is still being done, and a late write
+/// would undo its next one.
+pub(crate) type UnderWay = [SyncSender<()>; 2];
 
 /// A wish of the front end.
 #[derive(Debug)]
 pub(crate) enum DiskOrder {
-    Memory(GuestMemory),
+    Memory(Option<GuestMemory>),
     Start {
         index: u16,
         ring: Box<DiskRing>,
@@ -95,7 +99,8 @@ pub(crate) struct SessionDisk {
     pub(crate) watches: Slab<u16>,
     /// Events that are being signalled.
     pub(crate) signals: usize,
-    _under_way: SyncSender<()>,
+    /// The last field: all others are dropped before.
+    _under_way: UnderWay,
 }
 
 impl SessionDisk {

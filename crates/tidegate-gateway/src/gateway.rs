@@ -294,7 +294,8 @@ impl Gateway {
             }
         }
         let refused = self.handshakes.refusals().counts();
-        Ok(GatewaySnapshot { pools, silent, handshakes, handshakes_ended, refused })
+        let guest_memory = tidegate_vhost::shared_bytes();
+        Ok(GatewaySnapshot { pools, silent, handshakes, handshakes_ended, guest_memory, refused })
     }
 
     /// Ends in order: accepts nothing more, answers what was received, refuses further requests with

@@ -20,6 +20,8 @@ pub struct GatewaySnapshot {
     pub handshakes: usize,
     /// Handshakes that ended without a session since the start: malformed, too slow, refused, or only asking.
     pub handshakes_ended: u64,
+    /// Bytes of memory that virtual machines share with this process.
+    pub guest_memory: u64,
     /// Connections refused since the start, for each reason.
     pub refused: Vec<(RefusalReason, u64)>,
 }

@@ -88,6 +88,7 @@ mod tests {
                 silent: Vec::new(),
                 handshakes: 0,
                 handshakes_ended: 0,
+                guest_memory: 0,
                 refused: Vec::new(),
             };
             spells.look(&snapshot).into_iter().map(|told| told.text).collect::<Vec<_>>()

@@ -338,8 +338,14 @@ pub(crate) mod tests {
         let mut noted = Vec::new();
         let mut note = |pools: Vec<PoolSnapshot>| {
             let silent = if pools.is_empty() { vec![name()] } else { Vec::new() };
-            let snapshot =
-                GatewaySnapshot { pools, silent, handshakes: 0, handshakes_ended: 0, refused: Vec::new() };
+            let snapshot = GatewaySnapshot {
+                pools,
+                silent,
+                handshakes: 0,
+                handshakes_ended: 0,
+                guest_memory: 0,
+                refused: Vec::new(),
+            };
             super::note(&mut records, &config, &snapshot, |_, _, reading| noted.push(reading));
         };
         note(vec![pool(0, 0, 0)]);

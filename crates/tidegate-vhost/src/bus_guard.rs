@@ -14,9 +14,10 @@ use std::ptr::{from_mut, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Regions of all devices at once. Chosen: a virtual machine shares three, or some dozens where memory is
-/// plugged in.
-const REGIONS: usize = 2048;
+use crate::budget::MOST;
+
+/// Regions of all devices at once: as many as may be mapped.
+const REGIONS: usize = MOST.mappings as usize;
 
 struct GuardedRegion {
     /// Zero: free. One: taken, and not guarded yet.
@@ -54,7 +55,8 @@ impl BusGuard {
             return Err(io::Error::other("the system takes no handler for SIGBUS"));
         }
         let free = |region: &GuardedRegion| {
-            region.start.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            region.start.load(Ordering::Relaxed) == 0
+                && region.start.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let Some(at) = GUARDED.iter().position(free) else {
             return Err(io::Error::other("too many regions of memory are shared with this process"));

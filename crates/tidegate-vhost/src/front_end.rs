@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use vhost::VhostUserMemoryRegionBase;
@@ -17,6 +19,7 @@ use vhost::vhost_user::{
 };
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
+use crate::budget::MemoryAccount;
 use crate::event::EventDescriptor;
 use crate::features::{CACHE_OFFSET, DiskProperties, LONGEST_RING, MOST_QUEUES, has, may_cache};
 use crate::in_flight::InFlightRegion;
@@ -33,13 +36,14 @@ const LONGEST_CONFIG: usize = 256;
 pub struct OwnerGone;
 
 /// The part that owns the rings of a device while they are started. Calls come from the thread of
-/// [`serve`], in the order of the front end's messages.
+/// [`serve`], in the order of the front end's messages. Each returns once it is done, so that a front end cannot
+/// give more orders than the owner carries out.
 pub trait DiskOwner {
-    /// The guest's memory is this from now on.
+    /// The guest's memory is this from now on; `None` only while no ring is started.
     ///
     /// # Errors
     /// When the owner has ended.
-    fn set_memory(&mut self, memory: GuestMemory) -> Result<(), OwnerGone>;
+    fn set_memory(&mut self, memory: Option<GuestMemory>) -> Result<(), OwnerGone>;
 
     /// A ring starts. There may be requests in it already.
     ///
@@ -65,6 +69,10 @@ pub trait DiskOwner {
     /// # Errors
     /// When the owner has ended.
     fn set_cache(&mut self, may_cache: bool) -> Result<(), OwnerGone>;
+
+    /// The front end is no longer served. Returns once the owner has let go of its rings and its memory, which
+    /// then end with the calling thread.
+    fn end(&mut self, reason: &FrontEndError);
 }
 
 /// The reason for which a front end is no longer served.
@@ -81,22 +89,31 @@ pub enum FrontEndError {
     Owner(#[from] OwnerGone),
 }
 
-/// Serves a front end until it hangs up or does not keep to the protocol. Rings that have started then are
-/// still with their owner.
+/// Serves a front end until it hangs up or does not keep to the protocol.
 ///
-/// # Errors
-/// Always: the reason of the end.
-pub fn serve(
-    socket: UnixStream,
-    disk: DiskProperties,
-    size: &Arc<DiskSize>,
-    owner: impl DiskOwner,
-) -> FrontEndError {
-    let Ok(looked_at) = socket.try_clone() else { return FrontEndError::HungUp };
+/// The calling thread should serve nobody else. It closes every descriptor that the front end has passed, and
+/// should then close the socket, in which there may be more. Closing one can take as long as the front end
+/// likes: a socket with SO_LINGER, a file of its own file system.
+pub fn serve(socket: &UnixStream, disk: DiskProperties, size: &Arc<DiskSize>, owner: impl DiskOwner) {
     let front_end = Arc::new(Mutex::new(FrontEnd::new(disk, Arc::clone(size), owner)));
-    let mut messages = BackendReqHandler::from_stream(socket, Arc::clone(&front_end));
+    let end = take_messages(socket, size, &front_end);
+    // No message is being handled, and a panic in one leaves the owner as it was.
+    front_end.lock().unwrap_or_else(PoisonError::into_inner).owner.end(&end);
+    size.close_channel();
+}
+
+/// Takes the messages of a front end until its end.
+fn take_messages<O: DiskOwner>(
+    socket: &UnixStream,
+    size: &DiskSize,
+    front_end: &Arc<Mutex<FrontEnd<O>>>,
+) -> FrontEndError {
+    let Ok(share) = socket.try_clone() else { return FrontEndError::HungUp };
+    let mut messages = BackendReqHandler::from_stream(share, Arc::clone(front_end));
+    let mut pace = MessagePace::new();
     let error = loop {
-        if let Err(error) = size.look_for_channel(&looked_at) {
+        pace.wait();
+        if let Err(error) = size.look_for_channel(socket) {
             break Error::SocketBroken(error);
         }
         if let Err(error) = messages.handle_request() {
@@ -107,6 +124,33 @@ pub fn serve(
         Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_) => FrontEndError::HungUp,
         Error::ReqHandlerError(error) if is_owner_gone(&error) => OwnerGone.into(),
         error => FrontEndError::Protocol(error),
+    }
+}
+
+/// The pace at which messages are taken. Those that a machine sends when it starts or plugs memory in come at
+/// once. One that sends messages all the time costs the owner less than a hundredth of a processor.
+struct MessagePace {
+    at: Instant,
+    /// Rises with each message, and falls with the time.
+    level: Duration,
+}
+
+/// Messages that need not wait. Chosen: some twenty for each ring of the largest disk, and as many regions.
+const AT_ONCE: u32 = 2048;
+
+/// The time between messages beyond that.
+const EACH: Duration = Duration::from_millis(2);
+
+impl MessagePace {
+    fn new() -> Self {
+        Self { at: Instant::now(), level: Duration::ZERO }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        self.level = self.level.saturating_sub(now - self.at) + EACH;
+        self.at = now;
+        thread::sleep(self.level.saturating_sub(EACH * AT_ONCE));
     }
 }
 
@@ -126,6 +170,7 @@ struct FrontEnd<O> {
     disk: DiskProperties,
     size: Arc<DiskSize>,
     owner: O,
+    account: MemoryAccount,
     table: MemoryTable,
     memory: Option<GuestMemory>,
     features: u64,
@@ -149,9 +194,19 @@ fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error 
 impl<O: DiskOwner> FrontEnd<O> {
     fn new(disk: DiskProperties, size: Arc<DiskSize>, owner: O) -> Self {
         let rings = (0..MOST_QUEUES).map(|_| RingSetup::default()).collect();
-        let (table, memory, in_flight) = (MemoryTable::default(), None, None);
-        let cache = true;
-        Self { disk, size, owner, table, memory, features: 0, cache, in_flight, rings, has_told_size: false }
+        Self {
+            disk,
+            size,
+            owner,
+            account: MemoryAccount::default(),
+            table: MemoryTable::default(),
+            memory: None,
+            features: 0,
+            cache: true,
+            in_flight: None,
+            rings,
+            has_told_size: false,
+        }
     }
 
     fn ring(&mut self, index: u32) -> HandlerResult<(u16, &mut RingSetup)> {
@@ -215,13 +270,21 @@ impl<O: DiskOwner> FrontEnd<O> {
         (0..u32::from(MOST_QUEUES)).try_for_each(|index| self.stop(index))
     }
 
-    /// Has the owner use the regions as they are now.
-    fn set_memory(&mut self) -> HandlerResult<()> {
-        self.memory = self.table.memory().map_err(refused)?;
-        match self.memory.clone() {
-            Some(memory) => self.owner.set_memory(memory).map_err(refused),
-            None => Ok(()),
+    /// Has the owner use the regions as they are now. The owner has let go of others when this returns.
+    fn set_memory(&mut self, table: MemoryTable) -> HandlerResult<()> {
+        let memory = table.memory().map_err(refused)?;
+        if memory.is_none() {
+            self.need_no_ring()?;
         }
+        self.owner.set_memory(memory.clone()).map_err(refused)?;
+        (self.table, self.memory) = (table, memory);
+        Ok(())
+    }
+
+    /// Refuses what only a front end without a started ring may do.
+    fn need_no_ring(&self) -> HandlerResult<()> {
+        let is_started = self.rings.iter().any(|ring| ring.is_started);
+        if is_started { Err(refused("a started ring needs what it has been given")) } else { Ok(()) }
     }
 
     fn tell_cache(&mut self) -> HandlerResult<()> {
@@ -273,10 +336,9 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
     ) -> HandlerResult<Option<Vec<VhostUserMemoryRegionBase>>> {
         let mut table = MemoryTable::default();
         for (region, file) in regions.iter().zip(files) {
-            table.add(region, file).map_err(refused)?;
+            table.add(&self.account, region, &file).map_err(refused)?;
         }
-        self.table = table;
-        self.set_memory()?;
+        self.set_memory(table)?;
         Ok(None)
     }
 
@@ -381,18 +443,20 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
     }
 
     fn get_inflight_fd(&mut self, wanted: &VhostUserInflight) -> HandlerResult<(VhostUserInflight, File)> {
+        self.need_no_ring()?;
         let VhostUserInflight { num_queues, queue_size, .. } = *wanted;
         let (file, size) = InFlightRegion::create(num_queues).map_err(refused)?;
-        let kept = file.try_clone().map_err(refused)?;
-        let region = InFlightRegion::open(kept, 0, size, num_queues, queue_size, self.disk.volume);
+        let volume = self.disk.volume;
+        let region = InFlightRegion::open(&self.account, &file, 0, size, num_queues, queue_size, volume);
         self.in_flight = Some(region.map_err(refused)?);
         Ok((VhostUserInflight::new(size, 0, num_queues, queue_size), file))
     }
 
     fn set_inflight_fd(&mut self, kept: &VhostUserInflight, file: File) -> HandlerResult<()> {
+        self.need_no_ring()?;
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *kept;
         let region =
-            InFlightRegion::open(file, mmap_offset, mmap_size, num_queues, queue_size, self.disk.volume);
+            InFlightRegion::open(&self.account, &file, mmap_offset, mmap_size, num_queues, queue_size, self.disk.volume);
         self.in_flight = Some(region.map_err(refused)?);
         Ok(())
     }
@@ -407,16 +471,18 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
         file: File,
         _postcopy_listening: Option<bool>,
     ) -> HandlerResult<Option<VhostUserMemoryRegionBase>> {
-        self.table.add(region, file).map_err(refused)?;
-        self.set_memory()?;
+        let mut table = self.table.clone();
+        table.add(&self.account, region, &file).map_err(refused)?;
+        self.set_memory(table)?;
         Ok(None)
     }
 
     fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> HandlerResult<()> {
-        if !self.table.remove(region) {
+        let mut table = self.table.clone();
+        if !table.remove(region) {
             return Err(Error::InvalidParam);
         }
-        self.set_memory()
+        self.set_memory(table)
     }
 
     fn set_device_state_fd(

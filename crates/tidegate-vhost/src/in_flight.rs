@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 
+use crate::budget::MemoryAccount;
 use crate::features::{LONGEST_RING, MOST_QUEUES};
 use crate::memory::{GuestMemory, SharedRegion};
 
@@ -76,7 +77,8 @@ impl InFlightRegion {
     /// When it is too small for its rings, cannot be mapped, or was kept for another volume: the guest would
     /// write there what it believes to be on its own disk.
     pub(crate) fn open(
-        file: File,
+        account: &MemoryAccount,
+        file: &File,
         offset: u64,
         size: u64,
         queues: u16,
@@ -87,7 +89,8 @@ impl InFlightRegion {
             return Err(io::Error::other("the region for requests in flight is too small for its rings"));
         }
         let length = if size < size_of_region(queues, LONGEST_RING)? { length } else { LONGEST_RING };
-        let memory = GuestMemory::new(vec![SharedRegion::map(0, file, offset, size)?])?;
+        let needed = size_of_region(queues, length)?;
+        let memory = GuestMemory::new(vec![SharedRegion::map(account, 0, file, offset, needed)?])?;
         let region = Self { memory, queues, length, volume };
         let records = (0..queues).filter_map(|index| region.ring(index, length.min(region.length)));
         for record in records {
@@ -204,8 +207,12 @@ mod tests {
 
     const VOLUME: u64 = 7;
 
+    fn open(file: &File, size: u64, queues: u16, length: u16, volume: u64) -> io::Result<InFlightRegion> {
+        InFlightRegion::open(&MemoryAccount::default(), file, 0, size, queues, length, volume)
+    }
+
     fn region(file: &File, size: u64) -> InFlightRegion {
-        InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128, VOLUME).unwrap()
+        open(file, size, 2, 128, VOLUME).unwrap()
     }
 
     #[test]
@@ -290,13 +297,10 @@ mod tests {
     #[test]
     fn a_region_too_small_or_absurd_is_refused() {
         let (file, size) = InFlightRegion::create(1).unwrap();
-        assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, LONGEST_RING, VOLUME).is_err());
-        assert!(
-            InFlightRegion::open(file.try_clone().unwrap(), 0, size * 2, 1, 128, VOLUME).is_err(),
-            "too long"
-        );
+        assert!(open(&file, size, 2, LONGEST_RING, VOLUME).is_err());
+        assert!(open(&file, size * 2, 1, 128, VOLUME).is_ok(), "what is needed is there");
         for length in [0, LONGEST_RING + 1] {
-            assert!(InFlightRegion::open(file.try_clone().unwrap(), 0, size, 1, length, VOLUME).is_err());
+            assert!(open(&file, size, 1, length, VOLUME).is_err());
         }
         assert!(InFlightRegion::create(0).is_err());
         assert!(InFlightRegion::create(MOST_QUEUES + 1).is_err());

@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod budget;
 mod bus_guard;
 mod event;
 mod features;
@@ -26,6 +27,7 @@ mod size;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 
+pub use budget::shared_bytes;
 pub use event::{EventDescriptor, NotEventDescriptor};
 pub use features::{DiskProperties, MOST_QUEUES};
 pub use front_end::{DiskOwner, FrontEndError, OwnerGone, serve};

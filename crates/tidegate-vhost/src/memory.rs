@@ -4,53 +4,125 @@
 
 use std::fs::File;
 use std::io;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
+use rustix::fs::{fcntl_get_seals, fstatfs};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
+use crate::budget::{MemoryAccount, MemoryCharge};
 use crate::bus_guard::BusGuard;
 
 /// The most regions of one device.
 pub(crate) const MOST_REGIONS: usize = 256;
 
-/// A file's memory, mapped and guarded.
+/// The part of a mapping that is emptied at once. Chosen: some milliseconds of the kernel's work.
+const EMPTIED_AT_ONCE: usize = 256 << 20;
+
+/// A file's memory, mapped and guarded. The last owner unmaps it, and frees the file's memory if the front end
+/// is gone. That takes seconds for a large guest, so the last owner is the thread of [`crate::serve`].
+#[derive(Debug)]
+struct Mapping {
+    /// `None` once the mapping is about to end.
+    guard: Option<BusGuard>,
+    start: usize,
+    length: usize,
+    _charge: MemoryCharge,
+}
+
+impl Mapping {
+    /// Maps a part of a file. Its descriptor is not needed afterwards.
+    fn new(account: &MemoryAccount, file: &File, offset: u64, length: u64) -> io::Result<Self> {
+        // Only files of tmpfs (memfd among them) and hugetlbfs have seals, and this asks no file system. A page
+        // of any other file comes from its file system, which may never deliver it: the front end may be its
+        // server. Whoever touches such a page waits with no end, not even that of the process.
+        if fcntl_get_seals(file).is_err() {
+            return Err(io::Error::other(
+                "guest memory must be a memfd, or a file on tmpfs or hugetlbfs: a page of another file system \
+                 may never arrive",
+            ));
+        }
+        let end = offset.checked_add(length);
+        if end.is_none_or(|end| end > file.metadata().map_or(0, |metadata| metadata.len())) {
+            return Err(io::Error::other("the file of a memory region is shorter than the region"));
+        }
+        // The page's size, also of huge pages.
+        let page = u64::try_from(fstatfs(file)?.f_bsize).map_err(io::Error::other)?;
+        let length = length.checked_next_multiple_of(page).ok_or_else(|| io::Error::other("too long"))?;
+        let charge = account.charge(length).map_err(io::Error::other)?;
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe { mmap(null_mut(), length, access, flags, file, offset)? };
+        let mut mapping = Self { guard: None, start: start as usize, length, _charge: charge };
+        // SAFETY: the mapping is our own, of whole pages, and used through vm-memory, whose access is volatile.
+        // It ends after its guard.
+        mapping.guard = Some(unsafe { BusGuard::new(start.cast(), length)? });
+        Ok(mapping)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.guard = None;
+        let start = self.start as *mut libc::c_void;
+        // First by parts: while a mapping of a whole guest ends, no other thread gets memory from the system.
+        for at in (0..self.length).step_by(EMPTIED_AT_ONCE) {
+            let length = EMPTIED_AT_ONCE.min(self.length - at);
+            // SAFETY: within the mapping, which nothing uses any more. If it fails, the end takes longer.
+            let _ = unsafe { madvise(start.wrapping_byte_add(at), length, Advice::LinuxDontNeed) };
+        }
+        // SAFETY: nothing uses the mapping any more: whoever had it had a share of this.
+        if let Err(error) = unsafe { munmap(start, self.length) } {
+            tracing::warn!("guest memory stays mapped: {error}");
+        }
+    }
+}
+
+/// A part of a guest's memory, or another region that the front end shares.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedRegion {
-    // Dropped before the mapping.
-    guard: Arc<BusGuard>,
-    mapped: Arc<GuestRegionMmap>,
+    start: GuestAddress,
+    length: usize,
+    mapping: Arc<Mapping>,
 }
 
 impl SharedRegion {
     /// Maps a part of a file, as memory from `start` on.
     ///
     /// # Errors
-    /// When the file is shorter, or the system refuses.
-    pub(crate) fn map(start: u64, file: File, offset: u64, length: u64) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        let end = offset.checked_add(length);
-        if metadata.is_file() && end.is_none_or(|end| end > metadata.len()) {
-            return Err(io::Error::other("the file of a memory region is shorter than the region"));
-        }
-        let size = usize::try_from(length).map_err(io::Error::other)?;
-        let file = FileOffset::new(file, offset);
-        let mapped = GuestRegionMmap::from_range(GuestAddress(start), size, Some(file));
-        let mapped = Arc::new(mapped.map_err(io::Error::other)?);
-        // SAFETY: the mapping is our own and begins at a page; the kernel has filled its last page up. It is
-        // used through vm-memory, whose access is volatile. The guard goes before the mapping: it is the
-        // earlier field here, and each clone has both.
-        let guard = unsafe { BusGuard::new(mapped.as_ptr(), size)? };
-        Ok(Self { guard: Arc::new(guard), mapped })
+    /// When the file is shorter or not of the kernel's memory, at a bound, or when the system refuses.
+    pub(crate) fn map(
+        account: &MemoryAccount,
+        start: u64,
+        file: &File,
+        offset: u64,
+        length: u64,
+    ) -> io::Result<Self> {
+        let mapping = Arc::new(Mapping::new(account, file, offset, length)?);
+        // It has been mapped.
+        Ok(Self { start: GuestAddress(start), length: length as usize, mapping })
+    }
+
+    fn mapped(&self) -> io::Result<GuestRegionMmap> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        let (access, flags) = (access.bits().cast_signed(), flags.bits().cast_signed());
+        // SAFETY: the range is mapped for as long as `mapping` lives, which `GuestMemory` has a share of.
+        let mapped =
+            unsafe { MmapRegion::build_raw(self.mapping.start as *mut u8, self.length, access, flags) };
+        let region = GuestRegionMmap::new(mapped.map_err(io::Error::other)?, self.start);
+        region.ok_or_else(|| io::Error::other("a memory region lies beyond all addresses"))
     }
 }
 
 /// The memory of a guest, by its physical addresses.
 #[derive(Debug, Clone)]
 pub struct GuestMemory {
-    // Dropped before the mapping.
-    regions: Vec<SharedRegion>,
     mapped: GuestMemoryMmap,
+    regions: Vec<SharedRegion>,
 }
 
 impl GuestMemory {
@@ -59,10 +131,10 @@ impl GuestMemory {
     /// # Errors
     /// When they do.
     pub(crate) fn new(mut regions: Vec<SharedRegion>) -> io::Result<Self> {
-        regions.sort_by_key(|region| region.mapped.start_addr());
-        let mapped = regions.iter().map(|region| Arc::clone(&region.mapped)).collect();
-        let mapped = GuestMemoryMmap::from_arc_regions(mapped).map_err(io::Error::other)?;
-        Ok(Self { regions, mapped })
+        regions.sort_by_key(|region| region.start);
+        let mapped = regions.iter().map(SharedRegion::mapped).collect::<io::Result<_>>()?;
+        let mapped = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other)?;
+        Ok(Self { mapped, regions })
     }
 
     /// Memory of this process alone, for tests.
@@ -70,28 +142,29 @@ impl GuestMemory {
     pub(crate) fn anonymous(length: u64) -> Self {
         let ranges = [(GuestAddress(0), length as usize)];
         let mapped = GuestMemoryMmap::from_ranges(&ranges).expect("there is memory");
-        Self { regions: Vec::new(), mapped }
+        Self { mapped, regions: Vec::new() }
     }
 
+    /// Not to be cloned: the clone would outlive the mappings.
     pub(crate) fn mapped(&self) -> &GuestMemoryMmap {
         &self.mapped
     }
 
     /// Returns true if some of it is gone, and zeros are in its place.
     pub(crate) fn is_lost(&self) -> bool {
-        self.regions.iter().any(|region| region.guard.is_lost())
+        self.regions.iter().any(|region| region.mapping.guard.as_ref().is_some_and(BusGuard::is_lost))
     }
 }
 
 /// A region, and the address where the front end has it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct TableEntry {
     region: SharedRegion,
     user: u64,
 }
 
 /// The regions that a front end has shared.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct MemoryTable {
     entries: Vec<TableEntry>,
 }
@@ -101,12 +174,17 @@ impl MemoryTable {
     ///
     /// # Errors
     /// When there are too many, or it cannot be mapped.
-    pub(crate) fn add(&mut self, region: &VhostUserMemoryRegion, file: File) -> io::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        account: &MemoryAccount,
+        region: &VhostUserMemoryRegion,
+        file: &File,
+    ) -> io::Result<()> {
         if self.entries.len() >= MOST_REGIONS {
             return Err(io::Error::other("the front end shares too many regions of memory"));
         }
         let VhostUserMemoryRegion { guest_phys_addr, memory_size, user_addr, mmap_offset } = *region;
-        let region = SharedRegion::map(guest_phys_addr, file, mmap_offset, memory_size)?;
+        let region = SharedRegion::map(account, guest_phys_addr, file, mmap_offset, memory_size)?;
         self.entries.push(TableEntry { region, user: user_addr });
         Ok(())
     }
@@ -116,8 +194,8 @@ impl MemoryTable {
         let VhostUserMemoryRegion { guest_phys_addr, memory_size, user_addr, .. } = *region;
         let before = self.entries.len();
         self.entries.retain(|entry| {
-            let mapped = &entry.region.mapped;
-            (mapped.start_addr().0, mapped.len(), entry.user) != (guest_phys_addr, memory_size, user_addr)
+            let SharedRegion { start, length, .. } = entry.region;
+            (start.0, length as u64, entry.user) != (guest_phys_addr, memory_size, user_addr)
         });
         self.entries.len() < before
     }
@@ -138,8 +216,8 @@ impl MemoryTable {
         let entry = self
             .entries
             .iter()
-            .find(|entry| user >= entry.user && user - entry.user < entry.region.mapped.len())?;
-        Some(GuestAddress(entry.region.mapped.start_addr().0 + (user - entry.user)))
+            .find(|entry| user >= entry.user && user - entry.user < entry.region.length as u64)?;
+        Some(GuestAddress(entry.region.start.0.checked_add(user - entry.user)?))
     }
 }
 
@@ -159,10 +237,10 @@ mod tests {
     #[test]
     fn memory_that_is_cut_short_is_lost_and_nothing_else() {
         let (taken, kept) = (shared(1 << 16), shared(1 << 16));
-        let mut table = MemoryTable::default();
+        let (mut table, account) = (MemoryTable::default(), MemoryAccount::default());
         let region = |start, user| VhostUserMemoryRegion::new(start, 1 << 16, user, 0);
-        table.add(&region(0, 1 << 40), taken.try_clone().unwrap()).unwrap();
-        table.add(&region(1 << 20, 2 << 40), kept).unwrap();
+        table.add(&account, &region(0, 1 << 40), &taken).unwrap();
+        table.add(&account, &region(1 << 20, 2 << 40), &kept).unwrap();
         let memory = table.memory().unwrap().unwrap();
         memory.mapped().write_slice(b"here", GuestAddress(1 << 20)).unwrap();
         assert!(!memory.is_lost());
@@ -178,12 +256,25 @@ mod tests {
 
     #[test]
     fn a_region_beyond_its_file_or_over_another_is_refused() {
-        let mut table = MemoryTable::default();
-        assert!(table.add(&VhostUserMemoryRegion::new(0, 8192, 0, 4096), shared(8192)).is_err());
-        table.add(&VhostUserMemoryRegion::new(0, 8192, 1 << 40, 0), shared(8192)).unwrap();
+        let (mut table, account) = (MemoryTable::default(), MemoryAccount::default());
+        let mut add = |start, length, user, offset| {
+            let region = VhostUserMemoryRegion::new(start, length, user, offset);
+            table.add(&account, &region, &shared(8192)).map(|()| table.memory().is_ok())
+        };
+        assert!(add(0, 8192, 0, 4096).is_err());
+        assert!(add(0, 8192, 1 << 40, 0).unwrap());
+        assert!(!add(4096, 8192, 2 << 40, 0).unwrap());
         assert_eq!(table.guest_address((1 << 40) + 8191), Some(GuestAddress(8191)));
-        assert_eq!(table.guest_address((1 << 40) + 8192), None);
-        table.add(&VhostUserMemoryRegion::new(4096, 8192, 2 << 40, 0), shared(8192)).unwrap();
-        assert!(table.memory().is_err());
+        assert_eq!(table.guest_address(3 << 40), None);
+    }
+
+    #[test]
+    fn memory_that_a_file_system_delivers_is_refused() {
+        let account = MemoryAccount::default();
+        for path in ["/proc/self/status", "/dev/zero"] {
+            let file = File::open(path).unwrap();
+            let refused = SharedRegion::map(&account, 0, &file, 0, 4096).unwrap_err().to_string();
+            assert!(refused.starts_with("guest memory must be a memfd"), "{refused}");
+        }
     }
 }

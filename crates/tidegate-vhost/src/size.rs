@@ -6,13 +6,16 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+    sockopt,
+};
 
 /// The length of a message's header: its number, flags, and the length of what follows.
 const HEADER: usize = 12;
@@ -70,9 +73,16 @@ impl DiskSize {
         };
         let number = header.first_chunk().map(|number| u32::from_ne_bytes(*number));
         if length == HEADER && number == Some(SET_CHANNEL) {
-            *self.channel() = passed_channel(socket)?;
+            let channel = passed_channel(socket)?;
+            // Closed after the lock is given back: closing it may take long.
+            let _before = std::mem::replace(&mut *self.channel(), channel);
         }
         Ok(())
+    }
+
+    /// Closes the channel, for as long as that may take: messages with descriptors may be in it.
+    pub(crate) fn close_channel(&self) {
+        let _channel = self.channel().take();
     }
 
     fn channel(&self) -> MutexGuard<'_, Option<UnixStream>> {
@@ -92,5 +102,7 @@ fn passed_channel(socket: impl AsFd) -> io::Result<Option<UnixStream>> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    Ok(descriptors.map(UnixStream::from).next())
+    // Sending to another kind of socket could wait for whoever uses it.
+    let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX);
+    Ok(descriptors.filter(is_unix).map(UnixStream::from).next())
 }

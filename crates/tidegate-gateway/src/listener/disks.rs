@@ -3,15 +3,18 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::Shutdown;
 use thiserror::Error;
 use tidegate_units::ConsumerName;
-use tidegate_vhost::{DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
+use tidegate_vhost::{
+    DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, MOST_QUEUES, OwnerGone,
+};
 use tracing::{info, warn};
 
 use super::{ACCEPT_PAUSE, RunningHandshakes, STACK};
@@ -25,6 +28,17 @@ use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
 /// The identity of the next disk.
 static NEXT_DISK: AtomicU64 = AtomicU64::new(0);
+
+/// The time in which a front end starts its first ring, if another one wants its place. Chosen: a guest that is
+/// slower, in its firmware for example, has no rival.
+const SET_UP: Duration = Duration::from_secs(5);
+
+/// Threads of one socket. More than one are there while one closes or frees what its front end has passed.
+const MOST_THREADS: usize = 8;
+
+/// The time that closing a socket usually takes, with much to spare. There may be connections in it that were
+/// not accepted, and descriptors in those.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// A socket for an export's disk cannot be listened on.
 #[derive(Debug, Error)]
@@ -86,7 +100,8 @@ pub(crate) struct DiskListener {
     export: ConsumerName,
     socket: DiskSocket,
     stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends once the socket is closed.
+    ended: Receiver<()>,
 }
 
 impl DiskListener {
@@ -101,6 +116,7 @@ impl DiskListener {
         let failed = |source| DiskSocketError { export: export.clone(), socket: socket.clone(), source };
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let stop = Arc::new(stop.map_err(|error| failed(error.into()))?);
+        let (_ended, ended) = sync_channel(0);
         let acceptor = DiskAcceptor {
             bound,
             socket: socket.clone(),
@@ -108,11 +124,13 @@ impl DiskListener {
             directory: Arc::clone(directory),
             handshakes: Arc::clone(handshakes),
             current: None,
+            threads: Arc::default(),
+            _ended,
         };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("tg-disk".into()).stack_size(STACK);
-        let thread = thread.spawn(move || acceptor.run(&stopped)).map_err(failed)?;
-        Ok(Self { export, socket, stop, thread: Some(thread) })
+        thread.spawn(move || acceptor.run(&stopped)).map_err(failed)?;
+        Ok(Self { export, socket, stop, ended })
     }
 
     /// Returns true if a configuration has this socket.
@@ -127,19 +145,55 @@ impl Drop for DiskListener {
     fn drop(&mut self) {
         // The counter cannot be full after one write.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            warn!("a disk's thread had failed");
+        // Its end is the answer.
+        if self.ended.recv_timeout(CLOSING) == Err(RecvTimeoutError::Timeout) {
+            warn!(socket = %self.socket, "a disk's socket takes long to close");
         }
+    }
+}
+
+/// The state of a front end that its own thread and the acceptor's have.
+#[derive(Debug)]
+struct FrontEndState {
+    connected: AtomicBool,
+    /// The time since when none of its rings is started; `None` while one is.
+    idle_since: Mutex<Option<Instant>>,
+}
+
+impl FrontEndState {
+    fn set_idle(&self, since: Option<Instant>) {
+        *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Returns true if it has no disk, and has had the time to take it.
+    fn may_be_displaced(&self, now: Instant) -> bool {
+        let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| now.saturating_duration_since(since) >= SET_UP)
     }
 }
 
 /// The front end that was served last.
 struct CurrentFrontEnd {
-    connected: Arc<AtomicBool>,
+    state: Arc<FrontEndState>,
+    disk: u64,
+    door: Arc<WorkerDoor>,
+    socket: OwnedFd,
     /// Ends once no request of it is under way.
     under_way: Receiver<()>,
+}
+
+impl CurrentFrontEnd {
+    /// Takes its place away. Its thread may be closing something that the front end has passed, and not look
+    /// at its socket: so the worker hears of it from here.
+    fn displace(&self) {
+        self.state.connected.store(false, Ordering::Release);
+        // Fails only when it has hung up.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        let reason = "another front end came, and this one had started no ring";
+        let order = DiskOrder::End(reason.into());
+        // Nobody waits for it.
+        self.door.send(WorkerCommand::Disk { disk: self.disk, order, done: sync_channel(1).0 });
+    }
 }
 
 struct DiskAcceptor {
@@ -149,11 +203,27 @@ struct DiskAcceptor {
     directory: Arc<ExportDirectory>,
     handshakes: Arc<RunningHandshakes>,
     current: Option<CurrentFrontEnd>,
+    /// Each thread of the socket's front ends has a share of it.
+    threads: Arc<()>,
+    /// Dropped after the socket.
+    _ended: SyncSender<()>,
 }
 
 impl DiskAcceptor {
     fn run(mut self, stop: &OwnedFd) {
+        let is_stopped = |timeout| {
+            let mut fds = [PollFd::new(stop, PollFlags::IN)];
+            // If it is interrupted, it is asked again later.
+            let _ = poll(&mut fds, timeout);
+            !fds[0].revents().is_empty()
+        };
         loop {
+            if Arc::strong_count(&self.threads) > MOST_THREADS {
+                if is_stopped(Some(&ACCEPT_PAUSE)) {
+                    return;
+                }
+                continue;
+            }
             let mut fds = [
                 PollFd::from_borrowed_fd(self.bound.as_fd(), PollFlags::IN),
                 PollFd::new(stop, PollFlags::IN),
@@ -171,12 +241,29 @@ impl DiskAcceptor {
                     self.handshakes.refusals().count(RefusalReason::System, |also| {
                         warn!(endpoint = %self.socket, also, "cannot take a connection: {error}");
                     });
-                    let mut fds = [PollFd::new(stop, PollFlags::IN)];
-                    // If it is interrupted, the next failure waits again.
-                    let _ = poll(&mut fds, Some(&ACCEPT_PAUSE));
+                    if is_stopped(Some(&ACCEPT_PAUSE)) {
+                        return;
+                    }
                 }
             }
         }
+    }
+
+    /// Runs a part of a front end's service in a thread of its own.
+    fn spawn(&self, part: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let share = Arc::clone(&self.threads);
+        let thread = std::thread::Builder::new().name("tg-front-end".into()).stack_size(STACK);
+        let run = move || {
+            part();
+            drop(share);
+        };
+        thread.spawn(run).map(drop)
+    }
+
+    /// Closes a connection. There may be descriptors in it, and whoever closes the last of a socket with
+    /// SO_LINGER waits for as long as its owner likes.
+    fn close_elsewhere(&self, connection: OwnedFd) -> io::Result<()> {
+        self.spawn(move || drop(connection))
     }
 
     /// Serves a front end in a thread, or refuses it.
@@ -189,21 +276,27 @@ impl DiskAcceptor {
                 info!(peer, export = %self.export, also, "disk refused: {why}");
             });
         };
-        if self.current.as_ref().is_some_and(|current| current.connected.load(Ordering::Acquire)) {
-            refuse(RefusalReason::ExportSessions, "another front end is connected to this socket");
-            return Ok(());
+        if let Some(current) = &self.current
+            && current.state.connected.load(Ordering::Acquire)
+        {
+            if !current.state.may_be_displaced(Instant::now()) {
+                refuse(RefusalReason::ExportSessions, "another front end is connected to this socket");
+                return self.close_elsewhere(stream);
+            }
+            current.displace();
         }
         let client = KnownClient { origin, names: None };
         let (export, reserved) = match self.directory.find_consumer(&self.export, &client, source) {
             Ok(found) => found,
             Err(reason) => {
                 refuse(reason, reason.reason());
-                return Ok(());
+                return self.close_elsewhere(stream);
             }
         };
         let SeatReservation { export: id, volume, slot, pin } = reserved;
         let disk = NEXT_DISK.fetch_add(1, Ordering::Relaxed);
-        let (held, under_way) = sync_channel(0);
+        let (held, own_under_way) = sync_channel(0);
+        let (held_for_next, under_way) = sync_channel(0);
         let serial = self.export.as_str().to_owned();
         let properties = properties(&export.geometry, &serial, &volume);
         let size = Arc::new(DiskSize::new(export.geometry.size));
@@ -213,35 +306,48 @@ impl DiskAcceptor {
             peer: peer.clone(),
             export: id,
             terms: terms(export.geometry),
-            disk: Some(NewDisk { id: disk, serial, size: Arc::clone(&size), under_way: held }),
+            disk: Some(NewDisk {
+                id: disk,
+                serial,
+                size: Arc::clone(&size),
+                under_way: [held, held_for_next],
+            }),
             device: None,
             already: Vec::new(),
             relayed: false,
             slot: Arc::new(slot),
             _pin: pin,
         };
-        let connected = Arc::new(AtomicBool::new(true));
-        let before = self.current.take();
-        let current = CurrentFrontEnd { connected: Arc::clone(&connected), under_way };
-        let thread = move || {
+        let state =
+            FrontEndState { connected: AtomicBool::new(true), idle_since: Mutex::new(Some(Instant::now())) };
+        let state = Arc::new(state);
+        let current = CurrentFrontEnd {
+            state: Arc::clone(&state),
+            disk,
+            door: Arc::clone(&door),
+            socket: stream.try_clone()?,
+            under_way,
+        };
+        let before = self.current.replace(current);
+        let stream = UnixStream::from(stream);
+        let part = move || {
             if let Some(before) = before {
                 // Its end is the answer.
                 let _ = before.under_way.recv();
             }
             if door.send(WorkerCommand::Session(Box::new(session))) {
-                let owner = WorkerOwner { door: Arc::clone(&door), disk };
-                let end = tidegate_vhost::serve(UnixStream::from(stream), properties, &size, owner);
-                let reason = match end {
-                    FrontEndError::HungUp => end.to_string(),
-                    _ => format!("the front end is no longer served: {end}"),
+                let owner = WorkerOwner {
+                    door,
+                    disk,
+                    state: Arc::clone(&state),
+                    started: 0,
+                    under_way: own_under_way,
                 };
-                connected.store(false, Ordering::Release);
-                door.send(WorkerCommand::Disk { disk, order: DiskOrder::End(reason) });
+                tidegate_vhost::serve(&stream, properties, &size, owner);
             }
-            connected.store(false, Ordering::Release);
+            state.connected.store(false, Ordering::Release);
         };
-        self.current = Some(current);
-        std::thread::Builder::new().name("tg-front-end".into()).stack_size(STACK).spawn(thread).map(drop)
+        self.spawn(part)
     }
 }
 
@@ -249,28 +355,47 @@ impl DiskAcceptor {
 struct WorkerOwner {
     door: Arc<WorkerDoor>,
     disk: u64,
+    state: Arc<FrontEndState>,
+    /// The rings that are started, as bits.
+    started: u64,
+    /// Ends once the worker has let go of everything.
+    under_way: Receiver<()>,
 }
 
+/// A bit for each ring.
+const _: () = assert!(MOST_QUEUES as u32 <= u64::BITS);
+
 impl WorkerOwner {
+    /// Has the worker carry out an order. A front end thus has one at a time.
     fn send(&self, order: DiskOrder) -> Result<(), OwnerGone> {
-        let sent = self.door.send(WorkerCommand::Disk { disk: self.disk, order });
-        if sent { Ok(()) } else { Err(OwnerGone) }
+        let (done, carried_out) = sync_channel(1);
+        // If the worker is not there, it has dropped the other end.
+        self.door.send(WorkerCommand::Disk { disk: self.disk, order, done });
+        carried_out.recv().map_err(|_| OwnerGone)
+    }
+
+    fn set_started(&mut self, started: u64) {
+        self.started = started;
+        self.state.set_idle((started == 0).then(Instant::now));
     }
 }
 
 impl DiskOwner for WorkerOwner {
-    fn set_memory(&mut self, memory: GuestMemory) -> Result<(), OwnerGone> {
+    fn set_memory(&mut self, memory: Option<GuestMemory>) -> Result<(), OwnerGone> {
         self.send(DiskOrder::Memory(memory))
     }
 
     fn start(&mut self, index: u16, ring: DiskRing) -> Result<(), OwnerGone> {
+        self.set_started(self.started | 1 << index);
         self.send(DiskOrder::Start { index, ring: Box::new(ring) })
     }
 
     fn stop(&mut self, index: u16) -> Result<Option<u16>, OwnerGone> {
         let (reply, stopped) = sync_channel(1);
         self.send(DiskOrder::Stop { index, reply })?;
-        stopped.recv().map_err(|_| OwnerGone)
+        let base = stopped.recv().map_err(|_| OwnerGone);
+        self.set_started(self.started & !(1 << index));
+        base
     }
 
     fn set_call(&mut self, index: u16, call: Option<EventDescriptor>) -> Result<(), OwnerGone> {
@@ -279,5 +404,16 @@ impl DiskOwner for WorkerOwner {
 
     fn set_cache(&mut self, may_cache: bool) -> Result<(), OwnerGone> {
         self.send(DiskOrder::Cache { may_cache })
+    }
+
+    fn end(&mut self, end: &FrontEndError) {
+        let reason = match end {
+            FrontEndError::HungUp => end.to_string(),
+            _ => format!("the front end is no longer served: {end}"),
+        };
+        self.state.connected.store(false, Ordering::Release);
+        // One that is gone already has ended.
+        let _ = self.send(DiskOrder::End(reason));
+        let _ = self.under_way.recv();
     }
 }

@@ -28,7 +28,12 @@ impl PoolWorker {
                 }
                 WorkerCommand::Change(change) => self.change(*change, now),
                 WorkerCommand::Drain { deadline, fate } => self.begin_drain(deadline, fate, now),
-                WorkerCommand::Disk { disk, order } => self.disk_order(disk, order, now),
+                WorkerCommand::Disk { disk, order, done } => {
+                    if self.disk_order(disk, order, now) {
+                        // The front end may have been displaced.
+                        let _ = done.send(());
+                    }
+                }
                 WorkerCommand::Completed(completed) => self.put_off(completed),
                 WorkerCommand::Connected { export, outcome } => {
                     self.upstream_connected(export, *outcome, now);

@@ -37,17 +37,17 @@ impl PoolWorker {
         }
     }
 
-    /// Carries out what a front end wants. One that is gone already wants nothing.
-    pub(super) fn disk_order(&mut self, id: u64, order: DiskOrder, now: Instant) {
+    /// Carries out what a front end wants. One that is gone already wants nothing: returns false then.
+    pub(super) fn disk_order(&mut self, id: u64, order: DiskOrder, now: Instant) -> bool {
         let of_disk =
             |disk: &Option<Box<crate::disk::SessionDisk>>| disk.as_ref().is_some_and(|disk| disk.id == id);
         let found = self.sessions.iter_mut().find(|(_, session)| of_disk(&session.disk));
         let Some((key, session)) = found.filter(|(_, session)| session.phase == SessionPhase::Open) else {
-            return;
+            return false;
         };
-        let Some(disk) = &mut session.disk else { return };
+        let Some(disk) = &mut session.disk else { return false };
         match order {
-            DiskOrder::Memory(memory) => disk.memory = Some(memory),
+            DiskOrder::Memory(memory) => disk.memory = memory,
             DiskOrder::Call { index, call } => {
                 disk.calls[usize::from(index)] = call.map(Arc::new);
                 // Results that nothing could be told of until now.
@@ -69,6 +69,7 @@ impl PoolWorker {
             },
             DiskOrder::End(reason) => self.close(key, &reason, now),
         }
+        true
     }
 
     fn start_ring(&mut self, key: usize, index: u16, ring: DiskRing, now: Instant) {
@@ -315,10 +316,11 @@ impl PoolWorker {
                 && !started.ring.owes()
                 && let Some(reply) = started.stopping.take()
             {
-                // The front end may have gone.
-                let _ = reply.send(Some(started.ring.base()));
+                let base = started.ring.base();
                 ended.extend(started.watch);
                 *place = None;
+                // Last, as the front end may then end what the ring had. It may have gone.
+                let _ = reply.send(Some(base));
             }
         }
         disk.signals += signals.len();

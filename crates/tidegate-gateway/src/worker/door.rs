@@ -51,6 +51,8 @@ pub(crate) enum WorkerCommand {
     Disk {
         disk: u64,
         order: DiskOrder,
+        /// Told when the order is carried out, and dropped if the disk is not there any more.
+        done: SyncSender<()>,
     },
     /// An operation is done that a volume's own thread has submitted.
     Completed(CompletedOperation),

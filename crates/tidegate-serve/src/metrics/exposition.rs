@@ -70,6 +70,9 @@ impl MetricsExposition {
                     samples.add(&[refusal.name()], SampleValue::Count(*count));
                 }
             }
+            ServeMetric::GuestMemory => {
+                samples.add(&[], SampleValue::Number(self.gateway.guest_memory as f64));
+            }
             ServeMetric::ClusterUp | ServeMetric::ClusterPeers | ServeMetric::ClusterMessages => {
                 if let Some(status) = &self.cluster {
                     cluster_samples(metric, status, &mut samples);

@@ -21,6 +21,8 @@ pub enum ServeMetric {
     HandshakesEnded,
     /// Connections that were refused.
     ConnectionsRefused,
+    /// Memory that virtual machines share.
+    GuestMemory,
     /// 1 while the cluster's carrier works.
     ClusterUp,
     /// Hosts heard through the carrier.
@@ -163,7 +165,7 @@ const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 73] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -171,6 +173,7 @@ impl ServeMetric {
         Self::Handshakes,
         Self::HandshakesEnded,
         Self::ConnectionsRefused,
+        Self::GuestMemory,
         Self::ClusterUp,
         Self::ClusterPeers,
         Self::ClusterMessages,
@@ -260,6 +263,13 @@ impl ServeMetric {
                 Counter,
                 &["reason"][..],
                 "Connections that got no session, for each reason",
+            ),
+            Self::GuestMemory => (
+                "tidegate_guest_memory",
+                Some(Unit::Bytes),
+                Gauge,
+                NONE,
+                "Memory that virtual machines share with the gateway",
             ),
             Self::ClusterUp => (
                 "tidegate_cluster_up",

@@ -196,6 +196,7 @@ fn exposition(dry_run: bool) -> MetricsExposition {
             silent: vec![ResourceName::new("vg1").unwrap()],
             handshakes: 0,
             handshakes_ended: 7,
+            guest_memory: 1 << 30,
             refused: vec![(tidegate_gateway::RefusalReason::ExportSessions, 3)],
         },
         decisions: BTreeMap::from([(name, counts)]),

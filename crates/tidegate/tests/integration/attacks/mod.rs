@@ -10,6 +10,7 @@ mod false_broker;
 mod flush_storm;
 mod forbidden_io_uring;
 mod forged_policy;
+mod front_ends;
 mod guardian;
 mod hung_volume;
 mod idle_http_connections;
