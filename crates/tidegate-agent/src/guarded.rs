@@ -7,18 +7,16 @@
 //! and begins with a fresh one as soon as it can.
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::throttle::{
-    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest, lacking, undo,
+    Guardian, OrphanRelease, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest, lacking, undo,
     undo_orphaned,
 };
 use tidegate_units::Instant;
 
+use super::presence::{LivingAgent, Presence};
 use super::{AgentConfig, AgentError, GuardianCommand};
 
 /// A guardian is done within two seconds; it may not be quick to start on a busy machine.
@@ -72,16 +70,18 @@ pub(super) struct GuardedThrottle {
     failure: Option<io::Error>,
     guardians: u64,
     errors: u64,
-    /// The process that has it is the only agent here.
-    only: UnixDatagram,
+    /// This agent and its guardian are the only ones in this network namespace.
+    presence: Presence,
 }
 
 impl GuardedThrottle {
     pub(super) fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
-        let only = be_the_only_one()?;
-        let found = undo_orphaned().map_err(AgentError::Reconcile)?;
-        report(&found);
-        let guardian = start_guardian(command, &only, ALARM_AT_START).map_err(AgentError::Guardian)?;
+        let presence = Presence::take(GUARDIANS_WORK)
+            .map_err(AgentError::Alone)?
+            .map_err(|LivingAgent { process }| AgentError::AnotherAgent(named(process)))?;
+        let found = undo_orphaned(false).map_err(AgentError::Reconcile)?;
+        report(&found.removed);
+        let guardian = start_guardian(command, &presence, ALARM_AT_START).map_err(AgentError::Guardian)?;
         // Missing parts would otherwise be noticed at the first throttling: in the night of the first backup.
         let lacks = lacking(config.throttle, config.packets).map_err(AgentError::Throttle)?;
         if !lacks.is_empty() {
@@ -102,7 +102,7 @@ impl GuardedThrottle {
             failure: None,
             guardians: 1,
             errors: 0,
-            only,
+            presence,
         })
     }
 
@@ -113,6 +113,7 @@ impl GuardedThrottle {
     /// releases it.
     pub(super) fn act(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ActError> {
         let guarded = self.keep_guarded();
+        self.presence.answer();
         // An agent may hang right after its first limit: from here on a silence is soon an alarm.
         if self.beat.is_none() {
             self.give_sign_of_life();
@@ -167,7 +168,7 @@ impl GuardedThrottle {
         }
         let was_there = self.guardian.take().is_some();
         if was_there || self.is_due() {
-            match start_guardian(&self.command, &self.only, ALARM) {
+            match start_guardian(&self.command, &self.presence, ALARM) {
                 Ok(guardian) => {
                     tracing::warn!("the guardian was gone and is started anew");
                     self.guardian = Some(guardian);
@@ -261,60 +262,48 @@ fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
     Throttle::new(config.throttle, config.packets, &config.ports, config.array())
 }
 
-/// An abstract socket belongs to one network namespace, as throttles do. It is gone with the processes that
-/// have it open: the agent and its guardian, which may have work to do after the agent's death.
-fn presence() -> io::Result<UnixDatagram> {
-    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name("tidegate-agent")?)
+/// A process in a message.
+fn named(process: Option<u32>) -> String {
+    process.map_or_else(|| "a process that is not seen from here".to_owned(), |process| format!("process {process}"))
 }
 
-fn be_the_only_one() -> Result<UnixDatagram, AgentError> {
-    let deadline = Clock::now() + GUARDIANS_WORK;
-    loop {
-        match presence() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if Clock::now() >= deadline {
-                    return Err(AgentError::AnotherAgent);
-                }
-                // Nothing tells when an address is free.
-                thread::sleep(Duration::from_millis(20));
-            }
-            bound => return bound.map_err(AgentError::Alone),
-        }
-    }
+/// The release of what agents left that died together with their guardians.
+#[derive(Debug)]
+pub struct OrphanedRelease {
+    /// The throttles that were removed.
+    pub removed: RemovedThrottles,
+    /// The living agents whose throttles stayed, in words.
+    pub living: Option<String>,
 }
 
-/// Returns true if an agent, or the guardian of one, lives in this network namespace.
+/// Releases every consumer that an agent left throttled which died together with its guardian. What a living
+/// agent has stays as it is. No agent starts meanwhile.
 ///
 /// # Errors
-/// When the system does not tell.
-pub fn is_present() -> io::Result<bool> {
-    match presence() {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(true),
-        Err(error) => Err(error),
-        Ok(_) => Ok(false),
+/// When something cannot be undone, or is there again.
+pub fn release_orphaned() -> io::Result<OrphanedRelease> {
+    let presence = Presence::take(Duration::ZERO)?;
+    let other = presence.as_ref().err().copied();
+    let OrphanRelease { removed, cgroups_in_use } = undo_orphaned(other.is_some())?;
+    let again = undo_orphaned(other.is_some())?;
+    if !again.removed.nothing() {
+        return Err(io::Error::other("what was removed is there again: another program puts it back"));
     }
-}
-
-/// Releases every consumer that an agent left throttled which died together with its guardian. `None`: an
-/// agent, or its guardian, lives in this network namespace, and everything stays as it is. No agent starts
-/// meanwhile.
-///
-/// # Errors
-/// When something cannot be undone.
-pub fn release_orphaned() -> io::Result<Option<RemovedThrottles>> {
-    match presence() {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(error),
-        Ok(_presence) => undo_orphaned().map(Some),
-    }
+    drop(presence);
+    let living = match other {
+        Some(LivingAgent { process }) => Some(format!("an agent, or its guardian, lives: {}", named(process))),
+        None => (cgroups_in_use || again.cgroups_in_use)
+            .then(|| "an agent in a container or another network namespace limits cgroups".to_owned()),
+    };
+    Ok(OrphanedRelease { removed, living })
 }
 
 fn start_guardian(
     command: &GuardianCommand,
-    presence: &UnixDatagram,
+    presence: &Presence,
     alarm: Duration,
 ) -> io::Result<Guardian> {
-    Guardian::start(&command.program, &command.arguments, presence.try_clone()?.into(), alarm)
+    Guardian::start(&command.program, &command.arguments, presence.share()?, alarm)
 }
 
 fn report(found: &RemovedThrottles) {

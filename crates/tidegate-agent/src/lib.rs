@@ -24,6 +24,7 @@ pub mod metrics;
 mod nfsd_watch;
 mod overrides;
 mod pattern;
+mod presence;
 mod promises;
 mod proposal;
 mod regulator;
@@ -71,7 +72,8 @@ pub use bridge::config::{ArrayPart, BridgeConfig, LunPattern};
 pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage, is_agents};
 pub use finding::SurveyFinding;
-pub use guarded::{ActError, is_present, release_orphaned};
+pub use guarded::{ActError, OrphanedRelease, release_orphaned};
+pub use presence::{LivingAgent, living_agent};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use initiators::intake::{ReportUse, Reporter};
 pub use initiators::{InitiatorReportConfig, ReportIntakeConfig, ThrottleOrder};
@@ -165,8 +167,8 @@ pub enum AgentError {
     )]
     Reconcile(io::Error),
     /// Two agents would undo each other's work.
-    #[error("an agent holds in this network namespace already; end that first, or use `--dry-run`")]
-    AnotherAgent,
+    #[error("an agent throttles in this network namespace already ({0}); end that first, or use `--dry-run`")]
+    AnotherAgent(String),
     /// The mark that this agent runs cannot be made.
     #[error("cannot make sure that no other agent runs: {0}")]
     Alone(io::Error),

@@ -35,6 +35,9 @@ const PACKAGED: [&str; 2] = ["/run/tidegate", "/run/tidegate-agent"];
 /// The folder of services that root starts without systemd.
 const OF_ROOT: &str = "/run/tidegate-services";
 
+/// The most services of a user that are asked. Another user's folder may have any number of sockets.
+const MOST_IN_FOLDER: usize = 64;
+
 /// A service has bound its socket and does not listen on it yet for much less than this.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -126,7 +129,7 @@ fn reads(process: u32, file: &Path) -> bool {
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
     let folders = folders();
-    let sockets = folders.iter().flat_map(|folder| sockets_in(folder));
+    let sockets = folders.iter().flat_map(|folder| sockets_in(folder).into_iter().take(MOST_IN_FOLDER));
     sockets.filter(|socket| !is_dead(socket)).collect()
 }
 
@@ -200,6 +203,14 @@ fn connect_to(socket: &Path) -> rustix::io::Result<OwnedFd> {
     let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&connection, &SocketAddrUnix::new(socket)?)?;
     Ok(connection)
+}
+
+/// Returns true if what a user's process says of itself is believed: root's, this user's, and that of a user for
+/// whom systemd made the runtime directory of a packaged service.
+#[must_use]
+pub fn is_believed(user: u32) -> bool {
+    let is_service = |folder: &str| fs::metadata(folder).is_ok_and(|found| found.uid() == user);
+    user == 0 || user == geteuid().as_raw() || PACKAGED.into_iter().any(is_service)
 }
 
 /// Returns true if a folder is this user's, and no other user can put a socket into it.

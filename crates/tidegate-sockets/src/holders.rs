@@ -41,10 +41,22 @@ pub fn of_file(path: &Path) -> Vec<Holder> {
 /// listening on the address.
 #[must_use]
 pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
-    let tables =
-        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
-    let sockets: Vec<_> = tables.iter().flat_map(|table| listening(table, address)).collect();
+    let tables = tcp_tables();
+    let sockets: Vec<_> =
+        tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.link).collect();
     having(&sockets)
+}
+
+/// Returns the numbers of the users whose programs listen where a connection to a TCP address of this network
+/// namespace goes, as the kernel tells anybody.
+#[must_use]
+pub fn users_of_tcp(address: SocketAddr) -> Vec<u32> {
+    let tables = tcp_tables();
+    tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.user).collect()
+}
+
+fn tcp_tables() -> [String; 2] {
+    ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default())
 }
 
 /// Returns programs, other than this one, that listen on a Unix socket; `path` is absolute.
@@ -88,18 +100,28 @@ fn having(targets: &[PathBuf]) -> Vec<Holder> {
     having.take(MOST_HOLDERS).collect()
 }
 
-/// Returns the sockets of a table that are listened on at the port of an address, as links to them are
-/// called. The second field of a line is the local address, the fourth the state, the tenth the inode
-/// (proc_net_tcp.rst).
-fn listening(table: &str, address: SocketAddr) -> Vec<PathBuf> {
+/// A TCP socket that is listened on.
+#[derive(Debug, PartialEq, Eq)]
+struct ListeningSocket {
+    /// The number of its user.
+    user: u32,
+    /// The socket as links to it are called.
+    link: PathBuf,
+}
+
+/// Returns the sockets of a table that are listened on at the port of an address. The second field of a line is
+/// the local address, the fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst).
+fn listening(table: &str, address: SocketAddr) -> Vec<ListeningSocket> {
     let sockets = table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let local = local_address(fields.next()?)?;
         let is_listening = fields.nth(1)? == LISTEN;
         let excludes = local.port() == address.port()
             && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified());
-        let inode = fields.nth(5)?;
-        (is_listening && excludes).then(|| PathBuf::from(format!("socket:[{inode}]")))
+        let user = fields.nth(3)?.parse().ok()?;
+        let inode = fields.nth(1)?;
+        (is_listening && excludes)
+            .then(|| ListeningSocket { user, link: PathBuf::from(format!("socket:[{inode}]")) })
     });
     sockets.collect()
 }

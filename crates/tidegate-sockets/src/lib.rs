@@ -18,6 +18,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::net::sockopt::socket_acceptconn;
 
 pub mod holders;
+pub mod peer;
 pub mod store;
 pub mod trial;
 

@@ -20,7 +20,7 @@ pub mod text;
 mod time;
 
 pub use daily::{DailyError, DailyPeriod, DailyValues, ParseTimeOfDayError, TimeOfDay};
-pub use name::{ConsumerName, HostName, NameError, ResourceName, shown_name};
+pub use name::{ConsumerName, HostName, NameError, ResourceName, is_unseen, shown_name, visible};
 pub use parse::ParseUnitError;
 pub use quantity::{Bytes, Shares, Window};
 pub use rate::{ByteRate, Iops};

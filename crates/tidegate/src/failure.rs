@@ -19,6 +19,7 @@ use tidegate_serve::config::{ConfigError, CredentialError};
 use tidegate_serve::serve::ServeError;
 use tidegate_sim::ScenarioError;
 use tidegate_transfer::AskError;
+use tidegate_units::visible;
 
 use crate::admit::error::AdmitError;
 use crate::demo::DemoError;
@@ -94,6 +95,9 @@ pub(crate) enum CommandFailure {
          or `--url`, and in its container if it has one"
     )]
     AgentNotAsked,
+    /// Everything was released, as the services say, and the kernel has limits all the same.
+    #[error("the kernel still has limits of Tidegate after the release: {0}; `tidegate release --kernel` removes them")]
+    LeftInKernel(String),
     /// Several services failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\ntidegate: "))]
     Several(Vec<Self>),
@@ -283,7 +287,7 @@ impl CommandFailure {
             | Self::Agent(AgentError::Config(ConfigError::Invalid(_))) => self.to_string(),
             other => format!("tidegate: {other}"),
         };
-        // An argument may have a password in it.
-        Some(masked(&said).into_owned())
+        // An argument may have a password in it, and what others said may have controls of terminals.
+        Some(visible(&masked(&said)).into_owned())
     }
 }

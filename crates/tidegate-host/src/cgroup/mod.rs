@@ -10,17 +10,17 @@
 //!
 //! Both count what enters a device, bios, which the device may merge or split.
 
+mod claim;
 mod counters;
 mod limit;
 mod names;
 mod pattern;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::device::DeviceNumber;
@@ -28,6 +28,7 @@ use crate::root::{ReadError, SystemRoot};
 use crate::sense::mounts::MountTable;
 
 pub use crate::wildcard::looks_like;
+pub(crate) use claim::CgroupClaim;
 pub use counters::IoCounters;
 pub use limit::IoLimit;
 pub(crate) use limit::LimitKey;
@@ -65,8 +66,6 @@ pub struct CgroupTree {
     /// Its root cgroup.
     path: PathBuf,
     version: CgroupVersion,
-    /// Kept open for its lock.
-    directory: File,
     /// The machine, whose files tell names.
     root: SystemRoot,
 }
@@ -87,8 +86,7 @@ impl CgroupTree {
         // Which controllers a mount has is among its options, and seen by its files.
         match of_v1.into_iter().find(|path| path.join(V1_COUNTS).exists()) {
             Some(path) => {
-                let (directory, root) = (File::open(&path)?, root.clone());
-                Ok(Self { directory, path, version: CgroupVersion::V1, root })
+                Ok(Self { path, version: CgroupVersion::V1, root: root.clone() })
             }
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -111,8 +109,7 @@ impl CgroupTree {
             let why = format!("{} has no controller io", path.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
-        let (directory, root) = (File::open(&path)?, root.clone());
-        Ok(Self { directory, path, version: CgroupVersion::V2, root })
+        Ok(Self { path, version: CgroupVersion::V2, root: root.clone() })
     }
 
     /// Its root cgroup's directory.
@@ -127,22 +124,18 @@ impl CgroupTree {
         self.version
     }
 
-    /// Makes sure that no other agent limits here, in whichever network namespace that is: cgroups and
-    /// devices are the whole machine's.
+    /// Makes sure that no other agent limits here, in whichever namespaces that is, as long as the claim lives:
+    /// cgroups and devices are the whole machine's.
     ///
     /// # Errors
     /// When another one does.
-    pub fn claim(&self) -> io::Result<()> {
-        flock(&self.directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            let why =
-                "another agent of this machine limits what is done to devices, in another network namespace";
-            io::Error::new(io::ErrorKind::ResourceBusy, why)
-        })
+    pub(crate) fn claim(&self) -> io::Result<CgroupClaim> {
+        CgroupClaim::take(&self.path)
     }
 
-    /// Returns true if a living process has [claimed](Self::claim) it.
+    /// Returns true if a living process has [claimed](Self::claim) it, or if this user may not know.
     pub(crate) fn is_claimed(&self) -> bool {
-        flock(&self.directory, FlockOperation::NonBlockingLockExclusive).is_err()
+        CgroupClaim::is_taken(&self.path)
     }
 
     /// Returns true if the root gives its children the controller. By v1 it always does.

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::MOST_CGROUPS;
+use super::claim::CLAIM;
 use super::names::{NameKind, NamedCgroup};
 use crate::root::ReadError;
 use crate::wildcard::looks_like;
@@ -164,7 +165,8 @@ impl CgroupPattern {
             next.truncate(MOST_CGROUPS);
             paths = next;
         }
-        found.extend(paths.into_iter().filter(|path| root.join(path).is_dir()));
+        // A claim is nobody's load.
+        found.extend(paths.into_iter().filter(|path| path != CLAIM && root.join(path).is_dir()));
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendFlags, send};
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::undo::{RemovedThrottles, are_cgroups_claimed, undo, undo_orphaned};
+use super::undo::{RemovedThrottles, undo, undo_orphaned};
 
 /// The agent's last byte: it has released every consumer itself. Every other byte is a sign of life, and the
 /// number of seconds after which the next one is overdue.
@@ -180,17 +180,14 @@ pub fn guard() -> io::Result<Option<RemovedThrottles>> {
 /// Tries until it works, for a while: after that it takes the next agent, or `tidegate release`. An agent of
 /// another network namespace that has claimed the cgroups since then keeps its limits.
 fn undo_at_last() -> io::Result<RemovedThrottles> {
-    if are_cgroups_claimed() {
-        // The kernel may close the dead agent's line a moment before it ends its claim.
-        thread::sleep(BETWEEN_ATTEMPTS);
-    }
     for _ in 1..ATTEMPTS {
-        if let Ok(found) = undo_orphaned() {
-            return Ok(found);
+        // The kernel may close the dead agent's line a moment before it ends its claim: a claim is waited for.
+        if let Ok(release) = undo_orphaned(false) {
+            return Ok(release.removed);
         }
         thread::sleep(BETWEEN_ATTEMPTS);
     }
-    undo_orphaned()
+    undo_orphaned(false).map(|release| release.removed)
 }
 
 #[derive(Debug, PartialEq)]

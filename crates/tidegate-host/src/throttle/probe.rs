@@ -11,7 +11,7 @@ use super::edt::Edt;
 use super::nft::{self, NftTable};
 use super::remedy::{FILTER, FQ, HTB, IFB, NETEM, NFTABLES};
 use super::tc::{DEVICE, TrafficControl};
-use super::undo::undo_delay;
+use super::undo::{RemovedThrottles, undo_delay};
 use super::{DelayedPackets, ThrottleMethod, cgroups, rate};
 use crate::root::SystemRoot;
 
@@ -57,7 +57,7 @@ pub fn lacking(method: ThrottleMethod, packets: DelayedPackets) -> io::Result<Ve
             }
             let root = device.as_ref().ok().copied();
             let tried = try_delays(&mut tc, Some(method), device, root);
-            undo_delay()?;
+            undo_delay(&mut RemovedThrottles::default())?;
             tried
         }
         ThrottleMethod::Rate => rate::probe(&SystemRoot::default()),

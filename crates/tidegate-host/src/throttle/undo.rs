@@ -48,32 +48,77 @@ impl RemovedThrottles {
 /// When the kernel refuses; the rest was done all the same.
 pub fn undo() -> io::Result<RemovedThrottles> {
     // First, since nothing there has to drain.
-    let cgroup = rate::undo(&SystemRoot::default());
-    let limits = cgroups::undo(&SystemRoot::default());
-    let mut found = undo_delay()?;
-    found.cgroup = cgroup?;
-    found.cgroups = limits?;
-    Ok(found)
+    let mut found = RemovedThrottles::default();
+    let cgroups = undo_cgroups(&mut found, are_cgroups_claimed());
+    let packets = undo_delay(&mut found);
+    cgroups.and(packets).map(|()| found)
 }
 
-/// The same for a caller who knows that no agent lives in this network namespace. Cgroups are the machine's:
-/// they stay as they are while an agent of another network namespace has claimed them.
+/// What was released of agents that do not live any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OrphanRelease {
+    /// The things that were removed.
+    pub removed: RemovedThrottles,
+    /// True if a living agent has claimed the machine's cgroups, so that their limits stayed.
+    pub cgroups_in_use: bool,
+}
+
+/// Removes what agents left that do not live any more. Cgroups are the machine's: they stay as they are while a
+/// living agent has claimed them, and no agent claims them meanwhile. Packets stay as they are if the caller knows
+/// that an agent `delays` them in this network namespace.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
-pub fn undo_orphaned() -> io::Result<RemovedThrottles> {
-    if are_cgroups_claimed() { undo_delay() } else { undo() }
+pub fn undo_orphaned(delays: bool) -> io::Result<OrphanRelease> {
+    let mut release = OrphanRelease::default();
+    let cgroups = match CgroupTree::find(&SystemRoot::default()).map(|tree| tree.claim()) {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
+            release.cgroups_in_use = true;
+            Ok(())
+        }
+        // Without a right to claim, or cgroups, what can be undone is undone.
+        claimed => {
+            let undone = undo_cgroups(&mut release.removed, false);
+            drop(claimed);
+            undone
+        }
+    };
+    let packets = if delays { Ok(()) } else { undo_delay(&mut release.removed) };
+    cgroups.and(packets).map(|()| release)
 }
 
-/// Returns true if a living agent has claimed the cgroups of this machine.
+/// Undoes limits of cgroups, which a living agent may have `claimed`.
+fn undo_cgroups(found: &mut RemovedThrottles, claimed: bool) -> io::Result<()> {
+    let own = rate::undo(&SystemRoot::default(), claimed).map(|was_there| found.cgroup = was_there);
+    let others = cgroups::undo(&SystemRoot::default()).map(|count| found.cgroups = count);
+    own.and(others)
+}
+
+/// Returns true if a living agent has claimed the cgroups of this machine, or if this user may not know.
 #[must_use]
 pub fn are_cgroups_claimed() -> bool {
     CgroupTree::find(&SystemRoot::default()).is_ok_and(|tree| tree.is_claimed())
 }
 
+/// Returns what throttles now in the kernel, in words: limits of the machine's cgroups, and delays of packets in
+/// this network namespace. Changes nothing.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn left_in_kernel() -> io::Result<Vec<String>> {
+    let root = SystemRoot::default();
+    let mut left: Vec<_> =
+        cgroups::limited(&root)?.iter().map(|path| path.escape_debug().to_string()).collect();
+    left.extend(rate::is_limited(&root)?.then(|| "the cgroup that limits what is written".to_owned()));
+    let delays = TrafficControl::open()?.qdiscs()?.into_iter().filter(|qdisc| {
+        qdisc.is_ours() && qdisc.delay.is_some_and(|delay| delay > Duration::ZERO)
+    });
+    left.extend(delays.map(|qdisc| called(qdisc.interface)).collect::<BTreeSet<_>>());
+    Ok(left)
+}
+
 /// Removes what delays packets in this network namespace.
-pub(super) fn undo_delay() -> io::Result<RemovedThrottles> {
-    let mut found = RemovedThrottles::default();
+pub(super) fn undo_delay(found: &mut RemovedThrottles) -> io::Result<()> {
     let mut tc = TrafficControl::open()?;
     let mut failed = None;
     let ours: Vec<Qdisc> = tc.qdiscs()?.into_iter().filter(Qdisc::is_ours).collect();
@@ -114,7 +159,7 @@ pub(super) fn undo_delay() -> io::Result<RemovedThrottles> {
             }
         }
     }
-    failed.map_or(Ok(found), Err)
+    failed.map_or(Ok(()), Err)
 }
 
 /// Waits until nothing is delayed any more, but not for ever.

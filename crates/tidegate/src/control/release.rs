@@ -1,11 +1,14 @@
 //! `tidegate release`.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 use serde_json::json;
-use tidegate_agent as agent;
+use tidegate_agent::{self as agent, OrphanedRelease};
 use tidegate_host::throttle::{self, RemovedThrottles};
 use tidegate_service::operator_socket;
 use tidegate_service::overrides::{OverridesDocument, ReleaseEntry, ReleaseRequest, RequestError};
@@ -17,13 +20,17 @@ use super::services::{self, KnownService, SilentService};
 use super::status;
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
-use crate::http::{ServiceAddress, ServiceClient, ServiceError, ServiceOptions, with_query};
+use crate::http::{PeerTrust, ServiceAddress, ServiceClient, ServiceError, ServiceOptions, with_query};
+use crate::logging;
 
 /// The pause between two looks at what changes soon.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Longer than the guardian of an agent that died needs to release all consumers.
 const GUARDIANS_WORK: Duration = Duration::from_secs(5);
+
+/// An agent that released everything has told the kernel so by then. Chosen: a step of its slowest throttle.
+const KERNEL_FOLLOWS: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,10 +98,15 @@ pub(crate) fn release(args: &ReleaseArgs) -> Result<(), CommandFailure> {
 
 fn carry_out(args: &ReleaseArgs, report: &mut ReleaseReport) -> Result<(), CommandFailure> {
     if args.orphaned {
-        let found = agent::release_orphaned().map_err(CommandFailure::Release)?;
-        // If an agent lives, what is in the kernel is that agent's.
-        let state = if found.is_some() { KernelState::Nothing } else { KernelState::AgentNotAsked };
-        return Ok(report.removed(&found.unwrap_or_default(), state)?);
+        // The log goes to the journal with its severity: a timer does not tell each minute that an agent lives.
+        logging::start(None)?;
+        let OrphanedRelease { removed, living } =
+            agent::release_orphaned().map_err(CommandFailure::Release)?;
+        if let Some(living) = &living {
+            tracing::info!("{living}; its limits stay");
+        }
+        let state = if living.is_none() { KernelState::Nothing } else { KernelState::AgentNotAsked };
+        return Ok(report.removed(&removed, state)?);
     }
     if args.kernel {
         return of_kernel(report);
@@ -104,8 +116,11 @@ fn carry_out(args: &ReleaseArgs, report: &mut ReleaseReport) -> Result<(), Comma
         let (service, target) = services::find(&args.service, name, args.resource.as_deref())?;
         return of_service(args, &service, Some(&target), report);
     }
-    let (known, silent) = services::ask(&args.service)?;
     let is_named = args.service.named()?.is_some();
+    // Another user's services may be false ones that hang: they come last.
+    let is_own = |client: &ServiceClient| is_named || client.socket().is_none_or(is_of_system);
+    let (own, of_users): (Vec<_>, Vec<_>) = args.service.clients()?.into_iter().partition(is_own);
+    let (known, silent) = services::ask(own);
     // Where nothing listens, nothing has to be asked, unless it was named.
     let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(|one| one.error.is_gone());
     if (args.end || is_named)
@@ -117,22 +132,41 @@ fn carry_out(args: &ReleaseArgs, report: &mut ReleaseReport) -> Result<(), Comma
     for SilentService { address, error } in gone {
         report.service(None, address, ServiceOutcome::NotRunning { error: error.to_string() })?;
     }
-    let mut failures = Vec::new();
-    for SilentService { address, error } in silent {
-        report.service(None, address, ServiceOutcome::Failed { error: error.to_string() })?;
-        failures.push(error.into());
-    }
-    for service in &known {
-        failures.extend(of_service(args, service, None, report).err());
-    }
+    let mut failures = of_services(args, &known, silent, report)?;
     if !args.end && !is_named {
         failures.extend(of_other_agents(&known, report).err());
     }
+    let (known, silent) = services::ask(of_users);
+    failures.extend(of_services(args, &known, silent, report)?);
     match failures.len() {
         0 => Ok(()),
         1 => Err(failures.remove(0)),
         _ => Err(CommandFailure::Several(failures)),
     }
+}
+
+/// Has services release everything, or throttle again. Returns what failed.
+fn of_services(
+    args: &ReleaseArgs,
+    known: &[KnownService],
+    silent: Vec<SilentService>,
+    report: &mut ReleaseReport,
+) -> Result<Vec<CommandFailure>, CommandFailure> {
+    let mut failures = Vec::new();
+    for SilentService { address, error } in silent {
+        report.service(None, address, ServiceOutcome::Failed { error: error.to_string() })?;
+        failures.push(error.into());
+    }
+    for service in known {
+        failures.extend(of_service(args, service, None, report).err());
+    }
+    Ok(failures)
+}
+
+/// Returns true if the socket's folder is root's, this user's or a packaged service's.
+fn is_of_system(socket: &Path) -> bool {
+    let owner = socket.parent().and_then(|folder| fs::metadata(folder).ok()).map(|folder| folder.uid());
+    owner.is_some_and(operator_socket::is_believed)
 }
 
 /// Checks the time as the service does, so that the error can name the option.
@@ -150,7 +184,11 @@ fn check_time(time: Duration) -> Result<(), CommandFailure> {
 /// # Errors
 /// When an agent lives that was not asked: it throttles again.
 fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result<(), CommandFailure> {
-    let agents = || asked.iter().filter(|service| service.status.service == ServiceKind::Agent);
+    // Other users have no agents.
+    let is_agent = |service: &&KnownService| {
+        service.status.service == ServiceKind::Agent && service.trust == PeerTrust::Believed
+    };
+    let agents = || asked.iter().filter(is_agent);
     // Packets are delayed in the agent's network namespace, and cgroups are the machine's.
     let is_here = |service: &KnownService| match &service.address {
         ServiceAddress::Unix(socket) => operator_socket::is_of_this_network(socket).unwrap_or(true),
@@ -166,12 +204,33 @@ fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result
     }
     // What is in the kernel is that of the agents that were asked.
     if living != LivingAgents::default() {
+        if geteuid().is_root() {
+            await_empty_kernel()?;
+        }
         return Ok(report.kernel(&RemovedThrottles::default(), KernelState::OfAskedAgents)?);
     }
     if !asked.is_empty() && !geteuid().is_root() {
         return Ok(report.kernel(&RemovedThrottles::default(), KernelState::NotLookedAt)?);
     }
     of_kernel(report)
+}
+
+/// Waits until the kernel throttles nothing, after the agents that were asked have released everything.
+///
+/// # Errors
+/// When it still throttles, although what dead agents may have left was removed.
+fn await_empty_kernel() -> Result<(), CommandFailure> {
+    let begin = Instant::now();
+    let left = || throttle::left_in_kernel().map_err(CommandFailure::Release);
+    while !left()?.is_empty() {
+        if begin.elapsed() > KERNEL_FOLLOWS {
+            throttle::undo().map_err(CommandFailure::Release)?;
+            let left = left()?;
+            return if left.is_empty() { Ok(()) } else { Err(CommandFailure::LeftInKernel(left.join(", "))) };
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
 }
 
 /// Agents that live, as far as each of their traces shows.
@@ -185,7 +244,7 @@ struct LivingAgents {
 
 impl LivingAgents {
     fn now() -> Result<Self, CommandFailure> {
-        let in_namespace = agent::is_present().map_err(CommandFailure::Release)?;
+        let in_namespace = agent::living_agent().map_err(CommandFailure::Release)?.is_some();
         Ok(Self { in_namespace, of_cgroups: throttle::are_cgroups_claimed() })
     }
 

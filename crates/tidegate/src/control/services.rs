@@ -4,7 +4,7 @@ use tidegate_service::status::ServiceStatus;
 
 use super::target::ControlTarget;
 use crate::failure::CommandFailure;
-use crate::http::{ServiceAddress, ServiceClient, ServiceError, ServiceOptions};
+use crate::http::{PeerTrust, ServiceAddress, ServiceClient, ServiceError, ServiceOptions};
 
 /// A service, and what it has.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(super) struct KnownService {
     pub(super) client: ServiceClient,
     /// The address that answered.
     pub(super) address: ServiceAddress,
+    /// How far its process is known.
+    pub(super) trust: PeerTrust,
     pub(super) status: ServiceStatus,
 }
 
@@ -23,20 +25,17 @@ pub(super) struct SilentService {
     pub(super) error: ServiceError,
 }
 
-/// Asks the service that the options mean, or each one of this machine. Returns those that answered, and those
-/// that did not.
-pub(super) fn ask(
-    options: &ServiceOptions,
-) -> Result<(Vec<KnownService>, Vec<SilentService>), CommandFailure> {
+/// Asks services what they have. Returns those that answered, and those that did not.
+pub(super) fn ask(clients: Vec<ServiceClient>) -> (Vec<KnownService>, Vec<SilentService>) {
     let (mut known, mut silent) = (Vec::new(), Vec::new());
-    for client in options.clients()? {
+    for client in clients {
         let answer = client.get("/v1/status");
-        match answer.and_then(|answer| Ok((answer.read("status")?, answer.address))) {
-            Ok((status, address)) => known.push(KnownService { client, address, status }),
+        match answer.and_then(|answer| Ok((answer.read("status")?, answer.address, answer.trust))) {
+            Ok((status, address, trust)) => known.push(KnownService { client, address, trust, status }),
             Err(error) => silent.push(SilentService { address: client.address(), error }),
         }
     }
-    Ok((known, silent))
+    (known, silent)
 }
 
 /// Finds the resource or the consumer of this name, and the service that has it.
@@ -48,7 +47,7 @@ pub(super) fn find(
     name: &str,
     resource: Option<&str>,
 ) -> Result<(KnownService, ControlTarget), CommandFailure> {
-    let (known, silent) = ask(options)?;
+    let (known, silent) = ask(options.clients()?);
     let (mut having, mut unknown) = (Vec::new(), Vec::new());
     for service in known {
         match ControlTarget::find(&service.status, name, resource) {

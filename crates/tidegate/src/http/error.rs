@@ -29,6 +29,17 @@ pub(crate) enum ServiceError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Nothing was asked: another program may have the address of a service.
+    #[error(
+        "{address} is not asked: {why}; ask the service's Unix socket with `-c FILE` or `--url unix:PATH`, or \
+         another machine's with `--url https://HOST:PORT`"
+    )]
+    Stranger {
+        /// The address.
+        address: ServiceAddress,
+        /// The reason.
+        why: String,
+    },
     /// TLS was not agreed on.
     #[error(
         "{address}: TLS fails: {source}; compare `--ca` with the authority of the service's certificate, and \
@@ -96,9 +107,13 @@ pub(crate) enum ServiceError {
 }
 
 impl ServiceError {
-    /// Returns true if no process listens there.
+    /// Returns true if no process listens there, or none that could be a service of this machine.
     pub(crate) fn is_gone(&self) -> bool {
         let gone = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
-        matches!(self, Self::NotThere { source, .. } if gone.contains(&source.kind()))
+        match self {
+            Self::NotThere { source, .. } => gone.contains(&source.kind()),
+            Self::Stranger { .. } => true,
+            _ => false,
+        }
     }
 }

@@ -3,8 +3,11 @@
 mod address;
 mod error;
 mod options;
+mod peer;
 
+use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -14,8 +17,10 @@ use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tidegate_http::BearerToken;
 use tidegate_tls::ClientTls;
+use tidegate_units::{is_unseen, visible};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -24,6 +29,7 @@ use tokio_rustls::TlsConnector;
 pub(crate) use address::ServiceAddress;
 pub(crate) use error::ServiceError;
 pub(crate) use options::{CallerOptions, ServiceOptions, url_of_environment};
+pub(crate) use peer::PeerTrust;
 
 /// The time that a service has for an answer. It gives up itself after five seconds, and says so.
 const PATIENCE: Duration = Duration::from_secs(7);
@@ -36,13 +42,20 @@ const LARGEST: usize = 64 << 20;
 pub(crate) struct ServiceAnswer {
     /// The address that gave it.
     pub(crate) address: ServiceAddress,
+    /// How far the process that gave it is known.
+    pub(crate) trust: PeerTrust,
+    /// Without characters that people do not see.
     pub(crate) body: String,
 }
 
 impl ServiceAnswer {
     /// Reads the answer as JSON; `what` names it in the error.
     pub(crate) fn read<T: DeserializeOwned>(&self, what: &str) -> Result<T, ServiceError> {
-        serde_json::from_str(&self.body).map_err(|error| {
+        let document = serde_json::from_str(&self.body).and_then(|document| {
+            // A text in JSON may have any character by its number.
+            serde_json::from_value(with_visible_texts(document))
+        });
+        document.map_err(|error| {
             let what = format!("its answer is no {what}: {error}");
             ServiceError::Another { address: self.address.clone(), what }
         })
@@ -64,6 +77,8 @@ pub(crate) struct ServiceClient {
 struct Endpoint {
     address: ServiceAddress,
     tls: Option<ClientTls>,
+    /// True if the caller named the address: then it may be asked questions whoever listens there.
+    is_named: bool,
 }
 
 /// Plain or encrypted bytes.
@@ -75,6 +90,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 enum Failure {
     /// The connection was not made, so that nothing was asked.
     NotThere(io::Error),
+    /// It could be anybody who listens there, so that nothing was asked.
+    Stranger(String),
     /// TLS was not agreed on, so that nothing was asked.
     Handshake(io::Error),
     /// The connection broke.
@@ -86,12 +103,20 @@ enum Failure {
 impl ServiceClient {
     /// Asks at this address, without TLS and without a token.
     pub(crate) fn at(address: ServiceAddress) -> Self {
-        Self::new(vec![Endpoint { address, tls: None }], None)
+        Self::new(vec![Endpoint { address, tls: None, is_named: true }], None)
     }
 
     /// Returns the address that is asked first.
     pub(crate) fn address(&self) -> String {
         self.endpoints.first().map(|endpoint| endpoint.address.to_string()).unwrap_or_default()
+    }
+
+    /// Returns the Unix socket that is asked first.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        match &self.endpoints.first()?.address {
+            ServiceAddress::Unix(path) => Some(path),
+            ServiceAddress::Http(_) | ServiceAddress::Https(_) => None,
+        }
     }
 
     fn new(endpoints: Vec<Endpoint>, token: Option<BearerToken>) -> Self {
@@ -124,10 +149,15 @@ impl ServiceClient {
                 let asked = self.exchange(endpoint, method, page, body);
                 let address = || endpoint.address.clone();
                 let error = match timeout(left, asked).await {
-                    Ok(Ok((status, body))) => return answered(address(), status, body),
+                    Ok(Ok((trust, status, body))) => return answered(address(), trust, status, body),
                     // Nothing was asked there, so that the next one may be.
                     Ok(Err(Failure::NotThere(source))) => {
                         ServiceError::NotThere { address: address(), source }
+                    }
+                    Ok(Err(Failure::Stranger(why))) => {
+                        // Says more than that nothing is at another address.
+                        first = None;
+                        ServiceError::Stranger { address: address(), why }
                     }
                     Ok(Err(failure)) => return Err(failure.at(address())),
                     Err(_) => {
@@ -146,8 +176,14 @@ impl ServiceClient {
         method: &Method,
         page: &str,
         body: Option<&str>,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        let stream = endpoint.connect().await?;
+    ) -> Result<(PeerTrust, StatusCode, Bytes), Failure> {
+        let (stream, trust) = endpoint.connect().await?;
+        let is_question = method == Method::GET;
+        if let PeerTrust::Unknown(why) = &trust
+            && !(is_question && endpoint.is_named)
+        {
+            return Err(Failure::Stranger(why.clone()));
+        }
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
         let mut request = Request::builder()
@@ -155,7 +191,7 @@ impl ServiceClient {
             .uri(page)
             .header(header::HOST, endpoint.address.host())
             .header(header::CONNECTION, "close");
-        if let Some(token) = &self.token {
+        if let Some(token) = self.token.as_ref().filter(|_| !matches!(trust, PeerTrust::Unknown(_))) {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.as_str()));
         }
         if body.is_some() {
@@ -170,7 +206,7 @@ impl ServiceClient {
         let answer = sender.send_request(request).await.map_err(Failure::Broken)?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), self.largest).collect().await.map_err(Failure::Body)?;
-        Ok((status, body.to_bytes()))
+        Ok((trust, status, body.to_bytes()))
     }
 
     /// Sends a question or a command.
@@ -190,18 +226,23 @@ impl ServiceClient {
 }
 
 impl Endpoint {
-    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+    async fn connect(&self) -> Result<(Box<dyn Stream>, PeerTrust), Failure> {
         let authority = match &self.address {
             ServiceAddress::Unix(path) => {
-                return Ok(Box::new(UnixStream::connect(path).await.map_err(Failure::NotThere)?));
+                let stream = UnixStream::connect(path).await.map_err(Failure::NotThere)?;
+                let trust = PeerTrust::of_unix(path, &stream);
+                return Ok((Box::new(stream), trust));
             }
             ServiceAddress::Http(authority) | ServiceAddress::Https(authority) => authority,
         };
         let stream = TcpStream::connect(authority).await.map_err(Failure::NotThere)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let Some(tls) = &self.tls else {
+            let trust = PeerTrust::of_tcp(&stream);
+            return Ok((Box::new(stream), trust));
+        };
         let (settings, server) = tls.settings();
         let stream = TlsConnector::from(settings).connect(server, stream).await;
-        Ok(Box::new(stream.map_err(Failure::Handshake)?))
+        Ok((Box::new(stream.map_err(Failure::Handshake)?), PeerTrust::Believed))
     }
 }
 
@@ -209,6 +250,7 @@ impl Failure {
     fn at(self, address: ServiceAddress) -> ServiceError {
         match self {
             Self::NotThere(source) => ServiceError::NotThere { address, source },
+            Self::Stranger(why) => ServiceError::Stranger { address, why },
             Self::Handshake(source) => ServiceError::Handshake { address, source },
             Self::Broken(error) if error.is_parse() => {
                 ServiceError::Another { address, what: "the answer is not HTTP".to_owned() }
@@ -227,7 +269,46 @@ fn reason(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
-fn answered(address: ServiceAddress, status: StatusCode, body: Bytes) -> Result<ServiceAnswer, ServiceError> {
+/// Returns a document whose texts have no characters that people do not see.
+fn with_visible_texts(document: Value) -> Value {
+    match document {
+        Value::String(text) => Value::String(visible(&text).into_owned()),
+        Value::Array(values) => values.into_iter().map(with_visible_texts).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (visible(&name).into_owned(), with_visible_texts(value)))
+            .collect(),
+        other => other,
+    }
+}
+
+/// Returns JSON, or another text, without characters that people do not see. In JSON it means the same: there these
+/// characters are in texts alone.
+fn escaped_body(body: String) -> String {
+    let is_shown = |c: char| matches!(c, '\n' | '\r' | '\t') || !is_unseen(c);
+    if body.chars().all(is_shown) {
+        return body;
+    }
+    let mut shown = String::with_capacity(body.len() + 16);
+    for c in body.chars() {
+        if is_shown(c) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a text does not fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
+    }
+    shown
+}
+
+fn answered(
+    address: ServiceAddress,
+    trust: PeerTrust,
+    status: StatusCode,
+    body: Bytes,
+) -> Result<ServiceAnswer, ServiceError> {
     #[derive(Deserialize)]
     struct Problem {
         error: String,
@@ -236,8 +317,9 @@ fn answered(address: ServiceAddress, status: StatusCode, body: Bytes) -> Result<
     let Ok(body) = String::from_utf8(body.into()) else {
         return Err(ServiceError::Another { address, what: "its answer is no text".to_owned() });
     };
+    let body = escaped_body(body);
     if status.is_success() {
-        return Ok(ServiceAnswer { address, body });
+        return Ok(ServiceAnswer { address, trust, body });
     }
     match serde_json::from_str::<Problem>(&body) {
         Ok(Problem { error }) if status == StatusCode::SERVICE_UNAVAILABLE => {
@@ -320,7 +402,7 @@ mod tests {
     fn the_next_address_is_asked_where_nothing_listens_at_the_first() {
         // Bound and released: nothing listens there.
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let gone = Endpoint { address: ServiceAddress::Http(gone), tls: None };
+        let gone = Endpoint { address: ServiceAddress::Http(gone), tls: None, is_named: true };
         let (there, server) = answering("HTTP/1.1 200 OK\r\n\r\nhere");
         let endpoints = [&gone, &there.endpoints[0]].map(Clone::clone).to_vec();
         assert_eq!(ServiceClient::new(endpoints, None).get("/").unwrap().body, "here");

@@ -69,7 +69,8 @@ impl ServiceOptions {
         match self.named()? {
             Some(client) => Ok(client),
             None => {
-                self.caller.client_at(sockets().chain([ServiceAddress::Http(USUAL.to_owned())]).collect())
+                let addresses = sockets().chain([ServiceAddress::Http(USUAL.to_owned())]);
+                self.caller.client_at(addresses.collect(), false)
             }
         }
     }
@@ -96,12 +97,12 @@ impl ServiceOptions {
 impl CallerOptions {
     /// Makes a client of the service at this address.
     pub(crate) fn client(&self, url: &str) -> Result<ServiceClient, CommandFailure> {
-        self.client_at(vec![url.parse().map_err(usage)?])
+        self.client_at(vec![url.parse().map_err(usage)?], true)
     }
 
     /// Makes a client of the service with this configuration.
     pub(crate) fn client_of(&self, config: &Path) -> Result<ServiceClient, CommandFailure> {
-        self.client_at(configured(config)?)
+        self.client_at(configured(config)?, false)
     }
 
     /// Makes a client of each service of this machine that has an operator's socket. None has: one of the
@@ -111,7 +112,7 @@ impl CallerOptions {
         if addresses.is_empty() {
             addresses.push(ServiceAddress::Http(USUAL.to_owned()));
         }
-        addresses.into_iter().map(|address| self.client_at(vec![address])).collect()
+        addresses.into_iter().map(|address| self.client_at(vec![address], false)).collect()
     }
 
     /// Makes a client of each service of this machine that a reader may watch: at its operator's socket. For
@@ -120,22 +121,27 @@ impl CallerOptions {
     pub(crate) fn watchers_of_machine(&self) -> Result<Vec<ServiceClient>, CommandFailure> {
         let may_open = |socket: &Path| accessat(CWD, socket, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
         let sockets = operator_socket::all().into_iter().map(|socket| (may_open(&socket), socket));
-        watched(sockets).into_iter().map(|addresses| self.client_at(addresses)).collect()
+        watched(sockets).into_iter().map(|addresses| self.client_at(addresses, false)).collect()
     }
 
-    fn client_at(&self, addresses: Vec<ServiceAddress>) -> Result<ServiceClient, CommandFailure> {
+    /// Makes a client of the service at these addresses, which the caller named or which are found.
+    fn client_at(
+        &self,
+        addresses: Vec<ServiceAddress>,
+        is_named: bool,
+    ) -> Result<ServiceClient, CommandFailure> {
         let from_environment =
             env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
         // Through a socket of this machine root is an operator without a token, and a token decides alone.
         let needs_none = geteuid().is_root() && matches!(addresses.first(), Some(ServiceAddress::Unix(_)));
         let file = self.token_file.clone().or_else(|| from_environment.filter(|_| !needs_none));
         let token = file.as_deref().map(BearerToken::from_file).transpose().map_err(usage)?;
-        let endpoints = addresses.into_iter().map(|address| self.endpoint(address));
+        let endpoints = addresses.into_iter().map(|address| self.endpoint(address, is_named));
         Ok(ServiceClient::new(endpoints.collect::<Result<_, _>>()?, token))
     }
 
-    fn endpoint(&self, address: ServiceAddress) -> Result<Endpoint, CommandFailure> {
-        let Some(server) = address.server() else { return Ok(Endpoint { address, tls: None }) };
+    fn endpoint(&self, address: ServiceAddress, is_named: bool) -> Result<Endpoint, CommandFailure> {
+        let Some(server) = address.server() else { return Ok(Endpoint { address, tls: None, is_named }) };
         let identity = self.certificate.clone().zip(self.private_key.clone());
         let files = ClientFiles {
             authorities: self.ca.clone().unwrap_or_else(|| SYSTEM_AUTHORITIES.into()),
@@ -145,7 +151,7 @@ impl CallerOptions {
         let tls = Some(files.load().map_err(|error| {
             CommandFailure::Usage(format!("{error}; name the authorities of the service with `--ca FILE`"))
         })?);
-        Ok(Endpoint { address, tls })
+        Ok(Endpoint { address, tls, is_named })
     }
 }
 

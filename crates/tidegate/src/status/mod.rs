@@ -117,7 +117,7 @@ pub(crate) fn read(answer: &ServiceAnswer) -> Result<ServiceStatus, StatusError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ServiceAddress;
+    use crate::http::{PeerTrust, ServiceAddress};
 
     #[test]
     fn another_document_is_not_taken_for_a_status() {
@@ -131,7 +131,7 @@ mod tests {
             ),
         ] {
             let address = ServiceAddress::Http("127.0.0.1:9809".to_owned());
-            let error = read(&ServiceAnswer { address, body: body.to_owned() }).unwrap_err().to_string();
+            let error = read(&ServiceAnswer { address, trust: PeerTrust::Believed, body: body.to_owned() }).unwrap_err().to_string();
             assert!(error.contains(said), "{body}: {error}");
         }
     }

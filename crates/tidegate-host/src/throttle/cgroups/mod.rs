@@ -21,7 +21,7 @@ use self::mark::LimitMark;
 use super::capability::{CapabilityNeed, KernelCapability};
 use super::lowering::{self, LimitLowering, LoweringSteps};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
-use crate::cgroup::{CgroupTree, CgroupVersion, IoLimit};
+use crate::cgroup::{CgroupClaim, CgroupTree, CgroupVersion, IoLimit};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 
@@ -47,6 +47,8 @@ pub struct Cgroups {
     counted: BTreeSet<DeviceNumber>,
     looked: Instant,
     lowering: LimitLowering,
+    /// `None` in tests, several of which limit at the same time.
+    _claim: Option<CgroupClaim>,
 }
 
 impl Cgroups {
@@ -57,15 +59,15 @@ impl Cgroups {
     /// When this machine has no cgroups that can limit, another agent has them, or a limit cannot be undone.
     pub fn new(root: SystemRoot) -> io::Result<Self> {
         let tree = CgroupTree::find(&root)?;
-        tree.claim()?;
+        let claim = tree.claim()?;
         undo(&root)?;
-        Ok(Self::of(root, tree))
+        Ok(Self { _claim: Some(claim), ..Self::of(root, tree) })
     }
 
     fn of(root: SystemRoot, tree: CgroupTree) -> Self {
         let (held, unsure, counted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         let lowering = LimitLowering::new(&root);
-        Self { root, tree, held, unsure, counted, looked: Instant::ZERO, lowering }
+        Self { root, tree, held, unsure, counted, looked: Instant::ZERO, lowering, _claim: None }
     }
 
     /// Puts the wanted limits into force, for all cgroups and devices; one that is not named is released. A
@@ -396,6 +398,29 @@ pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
         }
     }
     failed.map_or(Ok(found), Err)
+}
+
+/// Returns the paths of the cgroups below the root that an agent limits.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub(super) fn limited(root: &SystemRoot) -> io::Result<Vec<String>> {
+    let tree = match CgroupTree::find(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found?,
+    };
+    let (directories, read) = tree.all();
+    read?;
+    let is_limited = |directory: &&PathBuf| {
+        let Ok(Some(marks)) = mark::read(&tree, directory) else { return false };
+        let Ok(Some(limits)) = tree.limits(directory) else { return false };
+        let seen = |device| limits.get(device).copied().unwrap_or_default();
+        marks.iter().any(|(device, mark)| mark.theirs(seen(device)) != seen(device))
+    };
+    let below = |directory: &PathBuf| {
+        directory.strip_prefix(tree.path()).unwrap_or(directory).to_string_lossy().into_owned()
+    };
+    Ok(directories.iter().filter(is_limited).map(below).collect())
 }
 
 /// Returns the capabilities that limits of cgroups need, each tried on this machine: a cgroup is made, and

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::ThrottleError;
 use super::limit::WriteLimit;
 use super::threads::KernelThreads;
-use crate::cgroup::{CgroupTree, IoLimit, LIMITS, PROCESSES, SUBTREE, put};
+use crate::cgroup::{CgroupClaim, CgroupTree, IoLimit, LIMITS, PROCESSES, SUBTREE, put};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 
@@ -42,7 +42,7 @@ impl IoHierarchy {
 
     /// Makes sure that this process may write here, and that no other agent does, in whichever network
     /// namespace that is: LIO's threads and their devices are the whole machine's.
-    pub(super) fn claim(&self) -> io::Result<()> {
+    pub(super) fn claim(&self) -> io::Result<CgroupClaim> {
         for file in [SUBTREE, PROCESSES] {
             let path = self.tree.path().join(file);
             let opened = OpenOptions::new().write(true).open(&path);
@@ -176,12 +176,12 @@ impl OwnCgroup {
 }
 
 /// Removes what an agent left, or has, on this machine. Whether there was anything. An agent that has it and
-/// is alive, in another network namespace, puts it back; where this process may not touch what is such an
-/// agent's, that is left alone.
+/// is alive, in another network namespace, puts it back; where this process may not touch what such an agent has
+/// `claimed`, that is left alone.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(in super::super) fn undo(root: &SystemRoot) -> io::Result<bool> {
+pub(in super::super) fn undo(root: &SystemRoot, claimed: bool) -> io::Result<bool> {
     let hierarchy = match IoHierarchy::find(root) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         found => found?,
@@ -189,9 +189,26 @@ pub(in super::super) fn undo(root: &SystemRoot) -> io::Result<bool> {
     match hierarchy.clear() {
         // It was never there: `make` would have said so.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(_) if hierarchy.tree.is_claimed() => Ok(false),
+        Err(_) if claimed => Ok(false),
         done => done,
     }
+}
+
+/// Returns true if an agent limits writes on this machine.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub(in super::super) fn is_limited(root: &SystemRoot) -> io::Result<bool> {
+    let tree = match CgroupTree::v2(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    let limits = |name: &&str| tree.limits(&tree.path().join(name)).map_err(io::Error::other);
+    let mut has_limits = false;
+    for name in &NAMES {
+        has_limits |= limits(name)?.is_some_and(|limits| !limits.is_empty());
+    }
+    Ok(has_limits)
 }
 
 fn refused(path: &Path, source: io::Error) -> ThrottleError {

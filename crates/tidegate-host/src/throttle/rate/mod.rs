@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use tidegate_units::Instant;
 
-pub(super) use cgroup::undo;
+pub(super) use cgroup::{is_limited, undo};
 pub use limit::WriteLimit;
 
 use self::cgroup::{IoHierarchy, OwnCgroup};
+use crate::cgroup::CgroupClaim;
 use super::capability::{CapabilityNeed, KernelCapability};
 use super::lowering::{self, LimitLowering};
 use super::plan::RULE_STAYS;
@@ -67,6 +68,7 @@ pub struct Rate {
     /// The last time that a consumer was throttled.
     last_held: Instant,
     lowering: LimitLowering,
+    _claim: CgroupClaim,
 }
 
 impl Rate {
@@ -78,8 +80,9 @@ impl Rate {
     /// agent has it.
     pub fn new(root: SystemRoot) -> io::Result<Self> {
         let hierarchy = IoHierarchy::find(&root)?;
-        hierarchy.claim()?;
+        let claim = hierarchy.claim()?;
         Ok(Self {
+            _claim: claim,
             lowering: LimitLowering::new(&root),
             root,
             hierarchy,

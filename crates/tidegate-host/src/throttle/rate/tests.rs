@@ -80,8 +80,8 @@ fn nothing_is_there_while_nobody_is_held() {
     rate.apply(Instant::ZERO, &[]).unwrap();
     let there = std::fs::read_dir(tree.path().join("sys/fs/cgroup")).unwrap().count();
     assert_eq!(there, 3, "as it was");
-    assert!(!undo(&root).unwrap());
-    assert!(!undo(&machine(&[]).1).unwrap(), "where there are no cgroups, either");
+    assert!(!undo(&root, false).unwrap());
+    assert!(!undo(&machine(&[]).1, false).unwrap(), "where there are no cgroups, either");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_cgroup_of_the_same_name_with_somebody_else_in_it_is_left_alone() {
     let hierarchy = IoHierarchy::find(&root).unwrap();
     let error = hierarchy.clear().unwrap_err().to_string();
     assert!(error.contains("process 900 is in it"), "{error}");
-    assert!(!undo(&root).unwrap());
+    assert!(!undo(&root, false).unwrap());
     assert!(tree.path().join("sys/fs/cgroup/tidegate/io.max").exists());
 }
 
