@@ -52,8 +52,11 @@ fn is_begun_line(bytes: &[u8]) -> bool {
                 // Behind a whole record stands its newline, or nothing yet.
                 Some(Ok(_)) => values.byte_offset() == json.len(),
                 // A number that is cut off within is not called an early end.
-                Some(Err(error)) => error.is_eof() || (error.column() == json.len()
-                        && matches!(json.last(), Some(b'-' | b'+' | b'.' | b'e' | b'E'))),
+                Some(Err(error)) => {
+                    error.is_eof()
+                        || (error.column() == json.len()
+                            && matches!(json.last(), Some(b'-' | b'+' | b'.' | b'e' | b'E')))
+                }
                 None => false,
             }
         }
@@ -67,7 +70,8 @@ mod tests {
     use super::*;
 
     fn example() -> Vec<u8> {
-        sealed_line(r#"{"stored":{"name":"run7","size":-1.2e-3,"node":"a\u00e4","key":null,"t":true}}"#).into_bytes()
+        sealed_line(r#"{"stored":{"name":"run7","size":-1.2e-3,"node":"a\u00e4","key":null,"t":true}}"#)
+            .into_bytes()
     }
 
     #[test]
