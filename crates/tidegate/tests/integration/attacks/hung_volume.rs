@@ -11,14 +11,14 @@ use crate::service::Service;
 use tidegate_testing::{Lack, has_programs, lacks, until};
 
 /// A file system whose server can be stopped: a file that nbdfuse gets from nbdkit.
-struct HangingFileSystem {
+pub(super) struct HangingFileSystem {
     folder: tempfile::TempDir,
     server: Child,
 }
 
 impl HangingFileSystem {
     /// Says that the test is skipped, and returns `None`, without the tools or the right to mount.
-    fn mount() -> Option<Self> {
+    pub(super) fn mount() -> Option<Self> {
         if !has_programs(&["nbdfuse", "nbdkit"]) {
             return None;
         }
@@ -37,11 +37,11 @@ impl HangingFileSystem {
         if mounted.volume().exists() { Some(mounted) } else { lacks(Lack::Mount, "nbdfuse ended") }
     }
 
-    fn volume(&self) -> PathBuf {
+    pub(super) fn volume(&self) -> PathBuf {
         self.folder.path().join("nbd")
     }
 
-    fn signal(&self, signal: &str) {
+    pub(super) fn signal(&self, signal: &str) {
         let done = Command::new("kill").args([signal, &self.server.id().to_string()]).status().unwrap();
         assert!(done.success());
     }
