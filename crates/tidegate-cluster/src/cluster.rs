@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -111,7 +111,13 @@ impl Drop for ClusterHandle {
         self.shared.stop();
         // It ends by the sender being dropped: nothing is ever received.
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = ended.recv_timeout(LONGEST_GOODBYE);
+        if ended.recv_timeout(LONGEST_GOODBYE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "cluster {}: the carrier hangs, and is left behind; the other hosts count this one out once it has \
+                    been silent for some intervals",
+                self.shared.cluster
+            );
+        }
     }
 }
 

@@ -49,6 +49,7 @@ pub use cluster::ClusterHandle;
 pub use config::{
     Carrier, CarrierReach, ClusterConfig, FileConfig, JoinError, NatsConfig, NatsCredentials, UdpConfig,
 };
+pub use file::{serve_shared_file, use_file_helper};
 pub use key::{ClusterKey, KeyError, Secret, SecretError, check_credentials};
 pub use name::{ClusterName, ClusterNameError};
 pub use nats::{PolicyError, policy_get, policy_put};

@@ -1,7 +1,6 @@
 //! Encryption of connections to a server: whom to trust, and how to show who we are.
 //!
-//! The files are read for every connection, so that renewed certificates are used without a restart. The
-//! client library reads them itself; it is the words for what is wrong with them that it lacks.
+//! The files are read for every connection, so that renewed certificates are used without a restart.
 
 use std::error::Error;
 use std::io;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use tidegate_control::LoopConfigError;
-use tidegate_units::{Bytes, ConsumerName, HostName, ResourceName};
+use tidegate_units::{Bytes, ConsumerName, HostName, Latency, ResourceName};
 
 /// The reason why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -10,6 +10,17 @@ pub enum ScenarioError {
     /// The simulation was stopped before its end.
     #[error("the simulation was stopped")]
     Stopped,
+    /// More happens in a second of simulated time than can be simulated.
+    #[error(
+        "after {at} the scenario makes more than {most} events within a second, and would hardly end: write lower \
+            rates (`rate`), longer times (`think`, `interval`, `on` and `off` of a `cycle`) or slower arrays"
+    )]
+    TooFast {
+        /// The simulated time.
+        at: Latency,
+        /// The greatest number of events in a second.
+        most: u64,
+    },
     /// The scenario has nothing to simulate.
     #[error("the scenario has no {0}")]
     Nothing(&'static str),

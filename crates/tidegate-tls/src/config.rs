@@ -1,7 +1,7 @@
 //! The two sides' configurations: files become what handshakes use.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -156,20 +156,33 @@ impl ClientFiles {
     /// # Errors
     /// When one of them cannot be used.
     pub fn load(&self) -> Result<ClientTls, TlsError> {
-        let roots = files::authorities(&self.authorities)?;
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::Authority { path: self.authorities.clone(), why: error.to_string() })?
-            .with_root_certificates(roots);
-        let mut config = match &self.identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => {
-                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(files::pair(identity)?)))
-            }
-        };
-        config.resumption = Resumption::disabled();
-        Ok(ClientTls { config: Arc::new(config), server: self.server.0.clone() })
+        let config = client_settings(Some(&self.authorities), self.identity.as_ref())?;
+        Ok(ClientTls { config, server: self.server.0.clone() })
     }
+}
+
+/// Returns the library's settings of a client, for handshakes that are not made here. Without `authorities` those
+/// that the system trusts must have signed the server's certificate.
+///
+/// # Errors
+/// When one of the files cannot be used.
+pub fn client_settings(
+    authorities: Option<&Path>,
+    identity: Option<&TlsIdentity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let roots = authorities.map_or_else(files::system_authorities, files::authorities)?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has suites for both versions")
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(files::pair(identity)?)))
+        }
+    };
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -44,6 +44,11 @@ pub enum TlsError {
     /// There is no certificate in it.
     #[error("{path} holds no certificate in PEM form", path = .0.display())]
     NoCertificate(PathBuf),
+    /// The certificates that the system trusts cannot be read.
+    #[error(
+        "cannot read the certificates that this system trusts: {0}; name the authorities in the configuration"
+    )]
+    System(rustls_native_certs::Error),
     /// A certificate cannot be an authority's.
     #[error("{path} holds a certificate that is not an authority's: {why}")]
     Authority {
@@ -117,6 +122,18 @@ pub fn warn_if_open(path: &Path) -> io::Result<()> {
         );
     }
     Ok(())
+}
+
+pub(crate) fn system_authorities() -> Result<RootCertStore, TlsError> {
+    let mut found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty()
+        && let Some(error) = found.errors.pop()
+    {
+        return Err(TlsError::System(error));
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    Ok(roots)
 }
 
 /// The authorities in a file.

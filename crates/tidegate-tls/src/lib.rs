@@ -22,6 +22,7 @@ mod stream;
 
 pub use config::{
     ClientCertificates, ClientFiles, ClientTls, ServerFiles, ServerName, ServerNameError, ServerTls,
+    client_settings,
 };
 pub use files::{
     TlsError, TlsIdentity, check_authorities, check_certificate, check_pair, check_private_key, warn_if_open,

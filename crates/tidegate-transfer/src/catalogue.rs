@@ -1,17 +1,18 @@
 //! The objects and the nodes that hold them: a journal on disk, or a key-value bucket of NATS ([`site`]), and
 //! its state in memory.
 //!
-//! The journal is one file, appended to, one line per record: a CRC-32C in eight hexadecimal digits, a space,
-//! JSON. Acknowledged records were flushed to the disk before. Beginnings and ends of transfers are not
-//! acknowledged to clients, and not flushed. When the power fails any of their pages may be there, a later
-//! one without an earlier one. So everything from the first damaged line on is cut off, if only such records
-//! follow it. Objects are written only after all earlier records are on the disk. A damaged line *before* one
-//! is no crash but a broken disk or an editor. It is refused: the missing records cannot be known. When the
-//! journal has become several times as long as its state, it is written anew beside itself and takes its own
-//! place by a rename.
+//! The journal is one file, appended to, one line with a checksum per record ([`lines`]). Acknowledged records
+//! were flushed to the disk before. Beginnings and ends of transfers are not acknowledged to clients, and not
+//! flushed. When the power fails any of their pages may be there, a later one without an earlier one. So
+//! everything is cut off from the first line on that a crash has torn, if only such records follow it. Objects
+//! are written only after all earlier records are on the disk. A torn line *before* one, and a line that no
+//! crash leaves, come from a broken disk or an editor. They are refused: the missing records cannot be known,
+//! and may have been acknowledged. When the journal has become several times as long as its state, it is
+//! written anew beside itself and takes its own place by a rename.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod lines;
 mod nats;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::digest::Digest;
 use crate::name::{ObjectName, TransferId};
 use crate::wire::{CatalogueObject, DataDirection, ObjectReplica, ServiceNeeds};
 
+use lines::{LONGEST_LINE, checked_json, is_left_by_crash, sealed_line};
 use nats::CatalogueBucket;
 pub use nats::SitePlan;
 
@@ -36,9 +38,6 @@ const REWRITTEN: &str = "catalogue.new";
 const LOCK: &str = "lock";
 const IDENTITY: &str = "broker-id";
 const VERSION: u32 = 1;
-
-/// The longest valid line: a record has two names, a key and a few numbers. A longer one is damaged.
-const LONGEST_LINE: usize = 8 * 1024;
 
 /// The shortest journal that is worth writing anew.
 const SHORT: usize = 4_096;
@@ -57,11 +56,10 @@ pub enum CatalogueError {
     /// Another broker uses it.
     #[error("{}: another broker keeps its catalogue there", .0.display())]
     InUse(PathBuf),
-    /// A line is damaged, and acknowledged records after it are not.
+    /// A line is damaged, and not as a crash leaves it.
     #[error(
-        "{}:{line}: this line is damaged, and objects after it are not: no crash does that. Restore the file \
-            from a copy, or remove the \
-         line and what you know to be missing will be missing",
+        "{}:{line}: this line is damaged, and no crash does that: a disk or an editor has changed it. Restore \
+         the file from a copy; or remove the line, and the catalogue forgets what it recorded",
         path.display()
     )]
     Damaged {
@@ -645,16 +643,11 @@ impl Journal {
 }
 
 fn line(record: &CatalogueRecord) -> io::Result<String> {
-    let json = serde_json::to_string(record)?;
-    Ok(format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes())))
+    Ok(sealed_line(&serde_json::to_string(record)?))
 }
 
 fn parsed(line: &[u8]) -> Option<CatalogueRecord> {
-    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
-    let (sum, json) = line.split_at_checked(8)?;
-    let json = json.strip_prefix(' ')?;
-    let sum = u32::from_str_radix(sum, 16).ok()?;
-    (sum == crc32c::crc32c(json.as_bytes())).then(|| serde_json::from_str(json).ok())?
+    serde_json::from_str(checked_json(line)?).ok()
 }
 
 /// Returns the journal's state, the number of its lines, and the length of its undamaged part in bytes.
@@ -663,7 +656,9 @@ fn read(path: &Path, journal: impl Read) -> Result<(CatalogueState, usize, u64),
     let mut input = BufReader::new(journal);
     let mut known = CatalogueState::default();
     let (mut lines, mut whole, mut number) = (0, 0, 0);
-    let mut damaged = None;
+    let (mut offset, mut torn) = (0, None);
+    // Zeros that a crash left go on to the next newline, in as many pieces as it takes.
+    let mut is_in_tear = false;
     let mut bytes = Vec::new();
     loop {
         bytes.clear();
@@ -672,16 +667,22 @@ fn read(path: &Path, journal: impl Read) -> Result<(CatalogueState, usize, u64),
             return Ok((known, lines, whole));
         }
         number += 1;
-        let Some(record) = parsed(&bytes) else {
-            damaged = damaged.or(Some(number));
-            continue;
-        };
-        if let Some(line) = damaged {
-            if matches!(record, CatalogueRecord::Began(_) | CatalogueRecord::Ended(_)) {
-                continue;
+        let start = offset;
+        offset += length as u64;
+        let record = parsed(&bytes);
+        if record.is_none() || torn.is_some() {
+            let line = *torn.get_or_insert(number);
+            let may_be_lost = match record {
+                Some(record) => matches!(record, CatalogueRecord::Began(_) | CatalogueRecord::Ended(_)),
+                None => is_in_tear || is_left_by_crash(&bytes, start),
+            };
+            if !may_be_lost {
+                return Err(CatalogueError::Damaged { path: path.to_owned(), line });
             }
-            return Err(CatalogueError::Damaged { path: path.to_owned(), line });
+            is_in_tear = !bytes.ends_with(b"\n");
+            continue;
         }
+        let Some(record) = record else { continue };
         if let CatalogueRecord::Version(found) = record
             && found != VERSION
         {
@@ -744,9 +745,10 @@ mod tests {
         }
         let whole = fs::read(&path).unwrap();
         for length in 0..=whole.len() {
-            // Each opening flushes to the disk: the other ends are tried at some places only.
-            let ends = [&b""[..], b"\0\0\0\0", b"00000000 {}\n"];
-            for garbage in if length % 16 == 0 { &ends[..] } else { &ends[..1] } {
+            // Sectors that were not written are zeros, from the end of one that was or of an earlier write.
+            let is_end = length % 512 == 0 || whole[..length].ends_with(b"\n");
+            let ends = [&b""[..], b"\0\0\0\0"];
+            for garbage in if is_end { &ends[..] } else { &ends[..1] } {
                 let mut torn = whole[..length].to_vec();
                 torn.extend_from_slice(garbage);
                 fs::write(&path, &torn).unwrap();
@@ -778,6 +780,33 @@ mod tests {
     }
 
     #[test]
+    fn a_flipped_bit_in_the_last_line_dropped_an_acknowledged_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOURNAL);
+        let mut catalogue = Catalogue::open(folder.path()).unwrap();
+        catalogue.stored(new("a", "n")).unwrap();
+        catalogue.stored(new("b", "n")).unwrap();
+        drop(catalogue);
+        let whole = fs::read(&path).unwrap();
+        let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        // Every bit of it, the newline's included.
+        for bit in last * 8..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match read(&path, &flipped[..]) {
+                Err(CatalogueError::Damaged { line: 3, .. }) => {}
+                Ok((known, 3, _)) => assert_eq!(known.objects.len(), 2, "bit {bit}"),
+                other => panic!("bit {bit}: {other:?}"),
+            }
+            if bit % 97 == 0 {
+                fs::write(&path, &flipped).unwrap();
+                assert!(matches!(Catalogue::open(folder.path()), Err(CatalogueError::Damaged { .. })));
+                assert_eq!(fs::read(&path).unwrap(), flipped, "nothing is cut off");
+            }
+        }
+    }
+
+    #[test]
     fn pages_that_a_loss_of_power_left_out_were_taken_for_a_broken_disk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(JOURNAL);
@@ -790,14 +819,14 @@ mod tests {
         }
         drop(catalogue);
         let mut text = fs::read(&path).unwrap();
-        assert!(text.len() > from + 16_384);
-        // A page in the middle never reached the disk.
-        text[from + 5_000..from + 9_096].fill(0);
+        assert!(from < 8_192 && text.len() > 28_672);
+        // Pages in the middle never reached the disk.
+        text[8_192..24_576].fill(0);
         fs::write(&path, &text).unwrap();
         let mut catalogue = Catalogue::open(folder.path()).unwrap();
         assert_eq!(names(&catalogue), ["a"]);
         let cut = fs::metadata(&path).unwrap().len();
-        assert!(cut <= (from + 5_000) as u64, "{cut}");
+        assert!(from as u64 <= cut && cut <= 8_192, "{cut}");
         catalogue.stored(new("b", "n")).unwrap();
         drop(catalogue);
         assert_eq!(names(&Catalogue::open(folder.path()).unwrap()), ["a", "b"]);

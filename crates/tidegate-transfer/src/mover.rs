@@ -37,6 +37,14 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// The longest time that a finished transfer waits for the broker to take the time of its first byte.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// The least that a node moves within the time of a stall: one slice as the store counts them, which at the
+/// default of a minute is 1 kB/s.
+const LEAST_MOVED: u64 = 64 * 1024;
+
+/// The least rate of a node as a part of the rate that the transfer needs (chosen: a node that is so slow serves
+/// nobody, and a transfer takes at most a hundred times as long as it should).
+const LEAST_RATE: f64 = 0.01;
+
 /// The settings by which files are moved.
 #[derive(Debug, Clone, Copy)]
 pub struct MoverSettings {
@@ -50,7 +58,7 @@ pub struct MoverSettings {
     pub copies: u8,
     /// True to read back the data that was written, and compare.
     pub verify: bool,
-    /// The time after which a node that moves nothing has failed.
+    /// The time after which a node that moves nothing, or next to nothing, has failed.
     pub stall: Duration,
     /// The number of attempts after which a transfer is given up.
     pub attempts: u32,
@@ -62,6 +70,17 @@ impl MoverSettings {
     pub const fn new(needs: ServiceNeeds) -> Self {
         let stall = Duration::from_secs(60);
         Self { needs, availability: 0, cost: u8::MAX, copies: 1, verify: false, stall, attempts: 5 }
+    }
+
+    /// Returns the number of bytes that a node has to move within the time of a stall.
+    fn least_moved(&self) -> u64 {
+        let rate = match self.needs {
+            ServiceNeeds::Average(rate) | ServiceNeeds::MovingAverage(rate) | ServiceNeeds::Current(rate) => {
+                rate
+            }
+            ServiceNeeds::Latency(_) => 0.0,
+        };
+        LEAST_MOVED.max((rate * LEAST_RATE * self.stall.as_secs_f64()) as u64)
     }
 }
 
@@ -572,16 +591,20 @@ impl FileMover {
         let tells_first = meter.tells_first;
         let first_byte = || moved.first_after(began).filter(|_| tells_first).map(|first| first.as_secs_f64());
         let mut told = false;
+        let least = self.settings.least_moved();
         let mut tell = Box::pin(async {
             loop {
                 sleep(TELL).await;
                 let bytes = moved.get();
                 watch(TransferEvent::Moved(Bytes::new(bytes)));
-                if bytes > last {
+                if bytes >= last + least {
                     (last, since) = (bytes, Instant::now());
                 } else if since.elapsed() > self.settings.stall {
                     let stall = self.settings.stall.as_secs_f64();
-                    return AttemptEnd::Node(format!("it has moved nothing for {stall} s"));
+                    return AttemptEnd::Node(match bytes - last {
+                        0 => format!("it has moved nothing for {stall} s"),
+                        few => format!("it has moved only {few} bytes in {stall} s"),
+                    });
                 }
                 let elapsed = sampled_at.elapsed();
                 if elapsed >= SAMPLE {

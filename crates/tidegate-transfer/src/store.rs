@@ -193,7 +193,8 @@ pub struct NodeStore(StoreKind);
 enum StoreKind {
     /// A folder. `object_store` flushes all at the end, and shows no progress meanwhile.
     Folder(Arc<LocalFileSystem>, PathBuf),
-    /// A WebDAV server. `object_store` wants a whole object in memory to write it.
+    /// A WebDAV server, and the address of its collection without a slash at the end. `object_store` wants a whole
+    /// object in memory to write it.
     Http(Arc<HttpStore>, reqwest::Client, String),
     /// A bucket. `object_store` shows no progress before the end of a part.
     S3(Arc<S3Store>),
@@ -263,6 +264,8 @@ impl NodeStore {
             }
             NodePlace::Http(url) => {
                 let client = http_client()?;
+                // `object_store` puts its own slash before a key.
+                let url = url.trim_end_matches('/');
                 // The mover knows better what to do about a failure than to repeat it: there are other nodes.
                 let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
                 let objects = HttpBuilder::new()
@@ -270,7 +273,7 @@ impl NodeStore {
                     .with_retry(retry)
                     .with_http_connector(Ours(client.clone()))
                     .build()?;
-                StoreKind::Http(Arc::new(objects), client, url.clone())
+                StoreKind::Http(Arc::new(objects), client, url.to_owned())
             }
             NodePlace::S3(bucket) => StoreKind::S3(Arc::new(S3Store::open(bucket)?)),
         }))
@@ -297,7 +300,7 @@ impl NodeStore {
                 let observed = Arc::clone(&moved);
                 let pieces = in_slices(pieces).inspect(move |slice| observed.reach(handed.sent(slice)));
                 let body = reqwest::Body::wrap_stream(pieces);
-                let request = client.put(format!("{url}{key}")).header(CONTENT_LENGTH, size).body(body);
+                let request = client.put(format!("{url}/{key}")).header(CONTENT_LENGTH, size).body(body);
                 let answer = request.send().await?;
                 if !answer.status().is_success() {
                     return Err(StoreError::Status(answer.status()));

@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_record_is_gone_on_with_only_over_its_volume() {
         let (file, size) = InFlightRegion::create(2).unwrap();
-        let open = |volume| InFlightRegion::open(file.try_clone().unwrap(), 0, size, 2, 128, volume);
+        let open = |volume| open(&file, size, 2, 128, volume);
         open(8).unwrap();
         region(&file, size).ring(1, 128).unwrap().recover(0).unwrap();
         assert!(open(8).unwrap_err().to_string().contains("another volume"));

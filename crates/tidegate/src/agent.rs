@@ -8,6 +8,7 @@ use tidegate_host::throttle;
 use crate::descriptors;
 use crate::failure::CommandFailure;
 use crate::logging;
+use crate::shared_file;
 
 /// Regulate this machine's storage for its consumers on the network
 ///
@@ -37,6 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
+    shared_file::prepare();
     Ok(agent::run(&args.config, args.dry_run, &guardian())?)
 }
 

@@ -29,6 +29,7 @@ mod rehearse;
 mod replay;
 mod report;
 mod serve;
+mod shared_file;
 mod sim;
 mod status;
 mod table_file;
@@ -76,6 +77,8 @@ enum Command {
     Config(control::ConfigArgs),
     #[command(hide = true)]
     Guard(agent::GuardArgs),
+    #[command(hide = true)]
+    SharedFile(shared_file::Args),
     Manual(manual::Args),
     Check(check::Args),
     Identify(identify::Args),
@@ -106,6 +109,7 @@ fn run(command: &Command) -> Result<(), CommandFailure> {
         Command::Release(args) => control::release(args),
         Command::Config(args) => control::config(args),
         Command::Guard(args) => agent::guard(args),
+        Command::SharedFile(args) => shared_file::run(args),
         Command::Manual(args) => manual::run(args, Cli::command()),
         Command::Check(args) => check::run(args),
         Command::Identify(args) => identify::run(args),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::descriptors;
 use crate::failure::CommandFailure;
 use crate::logging;
+use crate::shared_file;
 
 /// Serve volumes over NBD, and regulate who gets how much of the storage
 ///
@@ -26,5 +27,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     logging::start(args.log.as_deref())?;
     descriptors::raise();
+    shared_file::prepare();
     Ok(tidegate_serve::serve::serve(&args.config)?)
 }

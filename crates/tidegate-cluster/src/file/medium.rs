@@ -57,6 +57,11 @@ pub(crate) enum MediumError {
     Small { path: PathBuf, slots: u16, needs: u64, has: u64 },
     #[error("{path} is not usable: {why}", path = path.display())]
     Wrong { path: PathBuf, why: String },
+    #[error("the process that reads {path} does not work: {source}", path = path.display())]
+    Helper { path: PathBuf, source: io::Error },
+    /// An error of the helper, in its words.
+    #[error("{0}")]
+    Told(String),
 }
 
 #[derive(Debug)]

@@ -1,18 +1,24 @@
-//! The shared-file carrier: one thread that writes this host's block, and reads the blocks of all.
+//! The shared-file carrier: one thread that writes this host's block, and reads the blocks of all. In a service a
+//! process of its own does so for the thread ([`helper`]).
 
+mod helper;
 pub(crate) mod layout;
 mod medium;
 mod slots;
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_units::{HostName, Instant};
 
+use self::helper::{FileHelper, OpenFile};
+pub use self::helper::{serve_shared_file, use_file_helper};
 use self::layout::{FileHeader, ROOM, read_header, read_slot, write_slot};
-use self::medium::{AlignedBlocks, BlockMedium, MediumError};
+use self::medium::{AlignedBlocks, MediumError};
 use self::slots::{SeenSlot, SlotChoice, SlotChooser, SlotContent};
 use crate::config::FileConfig;
 use crate::rejection::MessageRejection;
@@ -27,7 +33,8 @@ const CONTESTED_INTERVALS: u32 = 12;
 pub(crate) struct SharedFile {
     shared: Arc<SharedState>,
     config: FileConfig,
-    medium: Option<BlockMedium>,
+    medium: Option<OpenFile>,
+    helper: Option<Rc<RefCell<FileHelper>>>,
     tried: Option<Instant>,
     /// The blocks as they were read last: a block that has not changed since says nothing new.
     seen: Option<Seen>,
@@ -70,6 +77,7 @@ impl SharedFile {
             shared,
             config,
             medium: None,
+            helper: None,
             tried: None,
             seen: None,
             place: Place::Nowhere,
@@ -145,8 +153,9 @@ impl SharedFile {
 
     fn open(&mut self) -> Result<(), MediumError> {
         let FileConfig { path, slots, .. } = &self.config;
-        let medium = self.shared.during_io(|| BlockMedium::open(path, &self.shared.cluster, *slots))?;
-        if self.seen.as_ref().is_some_and(|seen| seen.slots.len() != usize::from(medium.slots)) {
+        let helper = &mut self.helper;
+        let medium = self.shared.during_io(|| OpenFile::open(path, &self.shared.cluster, *slots, helper))?;
+        if self.seen.as_ref().is_some_and(|seen| seen.slots.len() != usize::from(medium.slots())) {
             self.seen = None;
         }
         if self.seen.is_none() {
@@ -160,12 +169,12 @@ impl SharedFile {
     fn read(&mut self, now: Instant) -> Result<(), MediumError> {
         let Some(medium) = &self.medium else { return Ok(()) };
         self.read = Some(now);
-        let count = usize::from(medium.slots);
+        let count = usize::from(medium.slots());
         let mut blocks = AlignedBlocks::zeroed(count + 1);
         self.shared.during_io(|| medium.read(&mut blocks))?;
         let now = self.shared.now();
         match read_header(&self.shared.cluster, blocks.block(0)) {
-            FileHeader::Ours { slots } if slots == medium.slots => {}
+            FileHeader::Ours { slots } if slots == medium.slots() => {}
             _ => {
                 self.seen = None;
                 let why = "its header has changed: it was made anew".to_owned();
@@ -273,7 +282,7 @@ impl SharedFile {
             Some((seen, host)) if recent(*seen) => {
                 Some(format!("{path}: slot {index} is also written by `{host}`, which is to give way"))
             }
-            _ if self.medium.as_ref().is_some_and(BlockMedium::is_direct) => None,
+            _ if self.medium.as_ref().is_some_and(OpenFile::is_direct) => None,
             _ => Some(format!(
                 "{path} is on a file system without direct I/O: right only while all hosts are on this \
                     machine, or \

@@ -291,7 +291,7 @@ fn with_store<T>(
 ) -> Result<T, PolicyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = connect(nats, ConnectionPurpose::Once)
+        let (client, _) = connect(nats, ConnectionPurpose::Once)
             .await
             .map_err(|why| PolicyError::Connect { servers: nats.servers.join(", "), why })?;
         work(open(&client, cluster, nats.replicas).await?).await

@@ -2,11 +2,12 @@
 
 use crate::config::{NatsConfig, NatsCredentials};
 use crate::key::{SecretError, read_credentials};
-use crate::tls::{self, TlsSettings};
+use crate::tls;
 use async_nats::{Client, ConnectOptions, Event};
 use std::time::Duration;
+use tidegate_nats::{Encryption, NatsError, Relay};
+use tidegate_tls::client_settings;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 /// For a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -18,17 +19,6 @@ pub(crate) enum ConnectionPurpose {
     Once,
     /// A session, which ends when this says so; pings so often.
     Session { events: mpsc::Sender<Told>, ping: Duration },
-}
-
-fn encrypted(options: ConnectOptions, tls: &TlsSettings) -> ConnectOptions {
-    let mut options = options.require_tls(true);
-    if let Some(path) = &tls.authorities {
-        options = options.add_root_certificates(path.clone());
-    }
-    if let Some(tidegate_tls::TlsIdentity { certificate, private_key }) = &tls.identity {
-        options = options.add_client_certificate(certificate.clone(), private_key.clone());
-    }
-    options
 }
 
 fn with_cause(error: &dyn std::error::Error) -> String {
@@ -45,14 +35,16 @@ pub(crate) enum Told {
 
 /// # Errors
 /// Why not, for people.
-pub(crate) async fn connect(config: &NatsConfig, purpose: ConnectionPurpose) -> Result<Client, String> {
+pub(crate) async fn connect(
+    config: &NatsConfig,
+    purpose: ConnectionPurpose,
+) -> Result<(Client, Relay), String> {
     let mut options = ConnectOptions::new()
         .name("tidegate")
         .no_echo()
         .connection_timeout(CONNECT)
         .request_timeout(Some(CONNECT))
-        .subscription_capacity(WAITING)
-        .max_reconnects(1);
+        .subscription_capacity(WAITING);
     options = match &config.credentials {
         NatsCredentials::None => options,
         NatsCredentials::Token(token) => options.token(token.as_str().to_owned()),
@@ -65,10 +57,13 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: ConnectionPurpose) -> 
             options.credentials(&text).map_err(none)?
         }
     };
-    if let Some(tls) = &config.tls {
-        tls.check().map_err(|error| with_cause(&error))?;
-        options = encrypted(options, tls);
-    }
+    let encryption = match &config.tls {
+        None => Encryption::IfAsked(|| Ok(client_settings(None, None)?)),
+        Some(tls) => Encryption::Required(
+            client_settings(tls.authorities.as_deref(), tls.identity.as_ref())
+                .map_err(|error| with_cause(&error))?,
+        ),
+    };
     if let ConnectionPurpose::Session { events, ping } = purpose {
         options = options.ping_interval(ping).event_callback(move |event| {
             let events = events.clone();
@@ -83,11 +78,14 @@ pub(crate) async fn connect(config: &NatsConfig, purpose: ConnectionPurpose) -> 
             }
         });
     }
-    match timeout(CONNECT, options.connect(&config.servers)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => Err(tls::explain(&error).unwrap_or_else(|| error.to_string())),
-        Err(_) => Err(format!("no answer within {} s", CONNECT.as_secs())),
-    }
+    tidegate_nats::connect(options, &config.servers, &encryption, CONNECT)
+        .await
+        .map_err(|error| explain(&error))
+}
+
+/// Returns the meaning of an error of a connection, for people.
+pub(crate) fn explain(error: &NatsError) -> String {
+    tls::explain(error).unwrap_or_else(|| error.to_string())
 }
 
 /// Messages that wait to be read; beyond, the client drops them: they are replaced within an interval.

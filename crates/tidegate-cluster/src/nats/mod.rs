@@ -24,7 +24,7 @@ use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
 
 use self::bucket::BucketFault;
 pub use self::bucket::{PolicyError, policy_get, policy_put};
-use self::connection::{ConnectionPurpose, Told, connect};
+use self::connection::{ConnectionPurpose, Told, connect, explain};
 use crate::config::NatsConfig;
 use crate::notice::LogNotice;
 use crate::policy_board::PolicyBoard;
@@ -40,6 +40,9 @@ const BUCKET_AGAIN: Duration = Duration::from_secs(2);
 
 /// For the last message to leave.
 const GOODBYE: Duration = Duration::from_millis(500);
+
+/// The end of a connection for which the server gave no reason.
+const ENDED: &str = "the connection has ended";
 
 pub(crate) struct NatsCarrier {
     shared: Arc<SharedState>,
@@ -127,8 +130,9 @@ impl NatsCarrier {
     async fn session(&self, woken: &UnixStream) -> String {
         let (sender, mut told) = mpsc::channel(16);
         let ping = self.shared.interval.saturating_mul(5).max(Duration::from_secs(1));
-        let client = match connect(&self.config, ConnectionPurpose::Session { events: sender, ping }).await {
-            Ok(client) => client,
+        let purpose = ConnectionPurpose::Session { events: sender, ping };
+        let (client, relay) = match connect(&self.config, purpose).await {
+            Ok(connected) => connected,
             Err(why) => return why,
         };
         let all = subject::of_all_hosts(&self.shared.cluster);
@@ -142,6 +146,7 @@ impl NatsCarrier {
         tokio::select! {
             end = self.exchange(&client, heard, woken) => end,
             end = self.listen(&mut told) => end,
+            end = relay.end() => end.map_or_else(|| ENDED.to_owned(), |error| explain(&error)),
             never = self.follow_policies(&client) => match never {},
         }
     }
@@ -151,7 +156,7 @@ impl NatsCarrier {
         while let Some(Told::Complaint(complaint)) = told.recv().await {
             self.set_trouble(SERVER, Some(format!("it complains: {complaint}")));
         }
-        "the connection has ended".to_owned()
+        ENDED.to_owned()
     }
 
     /// Keeps the board as the bucket is. Without one the exchange goes on.

@@ -574,7 +574,8 @@ pub const WORKLOAD: KeyTable = table!(
             "`\"exponential\"`",
             "the distribution of the think time; uniform is between nothing and twice `think`"
         ),
-        Key::new("rate", Rate, "one of five", "open loop: operations per second"),
+        Key::new("rate", Rate, "one of five", "open loop: operations per second")
+            .bounds("at most 1000000 IO/s"),
         Key::new("spacing", Words(&["poisson", "even"]), "`\"poisson\"`", "open loop: how they are spaced"),
         Key::new(
             "limit",

@@ -226,7 +226,9 @@ impl From<TlsError> for Problem {
             TlsError::Authority { why, .. } => {
                 Self { what: format!("holds a certificate that is not an authority's: {why}"), help: None }
             }
-            pair @ TlsError::Pair { .. } => Self { what: pair.to_string(), help: None },
+            pair @ (TlsError::Pair { .. } | TlsError::System(_)) => {
+                Self { what: pair.to_string(), help: None }
+            }
         }
     }
 }

@@ -110,6 +110,12 @@ pub(crate) fn check(scenario: &Scenario) -> Result<(), ScenarioError> {
 /// Number of events between two questions whether the simulation is still wanted: some milliseconds of work.
 const BETWEEN_QUESTIONS: u64 = 4_096;
 
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The most events in a second of simulated time. Storage that completes several million requests per second
+/// makes as many. A simulation with more would not end (measured: 5 million events take a second of a processor).
+const MOST_EVENTS_PER_SECOND: u64 = 20_000_000;
+
 /// A planned event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EngineEvent {
@@ -403,9 +409,19 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
+        let mut second = (self.now, 0);
         for turn in 0_u64.. {
-            if turn.is_multiple_of(BETWEEN_QUESTIONS) && recorder.is_stopped() {
-                return Err(ScenarioError::Stopped);
+            if turn.is_multiple_of(BETWEEN_QUESTIONS) {
+                if recorder.is_stopped() {
+                    return Err(ScenarioError::Stopped);
+                }
+                let (since, events) = second;
+                if self.now - since >= NANOS_PER_SECOND {
+                    second = (self.now, turn);
+                } else if turn - events > MOST_EVENTS_PER_SECOND {
+                    let at = Latency::from_nanos(self.now);
+                    return Err(ScenarioError::TooFast { at, most: MOST_EVENTS_PER_SECOND });
+                }
             }
             let planned = self.queue.next_at().unwrap_or(u64::MAX);
             let (array, due) = self.next_array();

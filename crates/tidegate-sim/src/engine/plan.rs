@@ -456,6 +456,20 @@ fn check_workload(workload: &Workload) -> Result<(), String> {
             return Err(format!("a step does at most {MOST_THREADS} I/Os"));
         }
     }
+    let under_way = match workload.arrivals {
+        OperationArrivals::Closed { outstanding: most, .. }
+        | OperationArrivals::After { threads: most, .. }
+        | OperationArrivals::Open { limit: most, .. } => u64::from(most),
+        OperationArrivals::Trace { .. } => 0,
+    };
+    let count = workload.steps.iter().map(|step| u64::from(step.count)).max().unwrap_or_default();
+    // Each has a place in memory.
+    if under_way * count > MOST_THREADS_TOGETHER as u64 {
+        return Err(format!(
+            "at most {MOST_THREADS_TOGETHER} of its I/Os are under way at once, not {under_way} times {count}: write \
+                a lower `limit`, `outstanding` or `count`"
+        ));
+    }
     // An operation that does nothing would end when it begins, and the next with it, for ever.
     if work == 0 { Err("its operations do nothing".to_owned()) } else { Ok(()) }
 }

@@ -23,6 +23,8 @@ pub(crate) fn journal(input: &[u8]) {
     for place in 0..CUTS {
         let torn = &sealed[..sealed.len() * place / CUTS];
         assert!(check(torn).is_some(), "a journal that was torn after {} bytes is refused", torn.len());
+        // Of sectors that were not written.
+        let torn = &torn[..torn.len() / 512 * 512];
         let zeroed = [torn, &[0; 512]].concat();
         assert_eq!(check(&zeroed), check(torn), "zeros behind the end change what is known");
     }
@@ -51,14 +53,11 @@ fn check(bytes: &[u8]) -> Option<u64> {
             Some(whole)
         }
         Err(CatalogueError::Damaged { line, .. }) => {
-            let (before, after): (Vec<_>, Vec<_>) =
-                (lines().take(line - 1).collect(), lines().skip(line).collect());
-            assert!(before.into_iter().all(|line| parsed(line).is_some()), "an earlier line is damaged");
+            assert!(lines().take(line - 1).all(|line| parsed(line).is_some()), "an earlier line is damaged");
             assert!(
                 lines().nth(line - 1).is_some_and(|line| parsed(line).is_none()),
                 "line {line} is not damaged"
             );
-            assert!(after.into_iter().any(|line| parsed(line).is_some()), "nothing is lost by cutting off");
             None
         }
         Err(CatalogueError::Version { found, .. }) => {

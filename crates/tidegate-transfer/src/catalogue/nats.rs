@@ -15,16 +15,14 @@ mod loading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use async_nats::Client;
-use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
-use connection::{CONNECT, Line, WRITE, connect, stream, unusable};
+use connection::{CONNECT, Line, SiteLink, WRITE, keep_connected, lock, make_stream, unusable};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -122,9 +120,7 @@ enum KeyValue<'a> {
 pub(super) struct CatalogueBucket {
     plan: SitePlan,
     owner: BucketOwner,
-    client: Client,
-    context: Context,
-    stream: Stream,
+    link: Arc<Mutex<SiteLink>>,
     line: Line,
     /// A mark that differs each time that a broker is started.
     incarnation: String,
@@ -152,13 +148,13 @@ impl CatalogueBucket {
     /// broker has while we lock it.
     pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, CatalogueState), CatalogueError> {
         let line = Line::start().map_err(|error| unusable(plan, error))?;
-        let (client, context, stream) = line.wait(async {
-            let client = connect(plan).await?;
-            let mut context = jetstream::new(client.clone());
-            context.set_timeout(CONNECT);
-            let stream = stream(plan, &context).await?;
-            Ok::<_, CatalogueError>((client, context, stream))
+        let link = line.wait(async {
+            let link = SiteLink::make(plan).await?;
+            make_stream(plan, &link.context).await?;
+            Ok::<_, CatalogueError>(link)
         })?;
+        let link = Arc::new(Mutex::new(link));
+        line.spawn(keep_connected(plan.clone(), Arc::clone(&link)));
         let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
         let owner = BucketOwner {
@@ -172,9 +168,7 @@ impl CatalogueBucket {
         let mut site = Self {
             plan: plan.clone(),
             owner,
-            client,
-            context,
-            stream,
+            link,
             line,
             incarnation,
             last: 0,
@@ -278,9 +272,10 @@ impl CatalogueBucket {
     /// Returns the number of the last write, and the owner of the bucket.
     async fn state(&self) -> Result<(u64, Option<BucketOwner>), CatalogueError> {
         let failed = |error: &dyn std::fmt::Display| unusable(&self.plan, error);
-        let info = self.stream.get_info().await.map_err(|error| failed(&error))?;
+        let stream = self.link().stream;
+        let info = stream.get_info().await.map_err(|error| failed(&error))?;
         let subject = self.subject(OWNER);
-        let owner = match self.stream.get_last_raw_message_by_subject(&subject).await {
+        let owner = match stream.get_last_raw_message_by_subject(&subject).await {
             Ok(message) => Some(self.read::<BucketOwner>(OWNER, &message.payload)?),
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
             Err(error) => return Err(failed(&error)),
@@ -293,6 +288,10 @@ impl CatalogueBucket {
         }
         // `owner` may have been written in between; then our claim is refused.
         Ok((info.state.last_sequence, owner))
+    }
+
+    fn link(&self) -> SiteLink {
+        lock(&self.link).clone()
     }
 
     fn subject(&self, key: &str) -> String {
@@ -373,7 +372,8 @@ impl CatalogueBucket {
     /// Purges the mark of a deleted key: names that are used once would fill the bucket. Later entries stay,
     /// so that this does no harm, whichever broker writes meanwhile. Returns true if the mark is gone.
     fn purge(&self, key: &str, revision: u64) -> bool {
-        let purge = self.stream.purge().filter(self.subject(key)).sequence(revision + 1);
+        let stream = self.link().stream;
+        let purge = stream.purge().filter(self.subject(key)).sequence(revision + 1);
         matches!(self.line.wait(async { timeout(WRITE, purge).await }), Ok(Ok(_)))
     }
 
@@ -464,7 +464,7 @@ impl CatalogueBucket {
                     CatalogueError::TakenOver { bucket: self.plan.bucket.clone(), by: by.clone() }.into()
                 );
             }
-            if self.client.connection_state() != State::Connected {
+            if !self.link().is_up() {
                 return Err(self.away("the connection is lost").into());
             }
             if self.rest_until.is_some_and(|until| Instant::now() < until) {
@@ -502,8 +502,9 @@ impl CatalogueBucket {
             message = message.header(OPERATION, "DEL");
         }
         let subject = self.subject(key);
+        let context = self.link().context;
         let outcome = self.line.wait(async {
-            let publish = async { self.context.send_publish(subject, message).await?.await };
+            let publish = async { context.send_publish(subject, message).await?.await };
             timeout(WRITE, publish).await
         });
         match outcome {
@@ -540,7 +541,8 @@ impl CatalogueBucket {
             );
             return Err(self.give_up(by));
         }
-        let there = self.line.wait(async { timeout(CONNECT, self.stream.get_raw_message(number)).await });
+        let stream = self.link().stream;
+        let there = self.line.wait(async { timeout(CONNECT, stream.get_raw_message(number)).await });
         let there = match there {
             Ok(Ok(message)) => Some(message),
             // It is gone: the same key was written since.
@@ -587,7 +589,7 @@ impl CatalogueBucket {
         self.is_away
             || self.over.is_some()
             || self.rest_until.is_some_and(|until| Instant::now() < until)
-            || self.client.connection_state() != State::Connected
+            || !self.link().is_up()
     }
 
     fn give_up(&mut self, by: String) -> CatalogueError {
@@ -689,7 +691,7 @@ impl CatalogueBucket {
 
 impl Drop for CatalogueBucket {
     fn drop(&mut self) {
-        if self.over.is_some() || self.client.connection_state() != State::Connected {
+        if self.over.is_some() || !self.link().is_up() {
             return;
         }
         // The next broker need not wait for our lease. If this is lost, it waits.
@@ -697,7 +699,7 @@ impl Drop for CatalogueBucket {
         let message = PublishMessage::build()
             .payload(Bytes::from(serde_json::to_vec(&owner).unwrap_or_default()))
             .expected_last_sequence(self.last);
-        let (context, subject) = (self.context.clone(), self.subject(OWNER));
+        let (context, subject) = (self.link().context, self.subject(OWNER));
         let release: BoxFuture<'static, ()> = Box::pin(async move {
             if let Ok(answer) = context.send_publish(subject, message).await {
                 let _ = answer.await;

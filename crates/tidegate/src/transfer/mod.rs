@@ -226,7 +226,7 @@ struct MoveArgs {
     #[command(flatten)]
     need: NeedArgs,
 
-    /// A node that moves nothing for so long has failed
+    /// A node that moves nothing, or next to nothing, for so long has failed
     #[arg(long, value_name = "TIME", default_value = "60s")]
     stall: Latency,
 

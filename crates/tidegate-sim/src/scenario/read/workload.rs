@@ -32,6 +32,9 @@ pub(super) const LATE_LOAD: &str = "write a longer `duration`, or an earlier tim
 /// What to do about a trace that begins after the end.
 const LATE_TRACE: &str = "its times must count from its beginning: subtract the first from all of them";
 
+/// The highest rate of an open loop, in operations per second: more than a client sends.
+const HIGHEST_RATE: f64 = 1e6;
+
 /// Default limit of an open loop's operations under way: a client with patience.
 const DEFAULT_LIMIT: u32 = 10_000;
 
@@ -158,6 +161,9 @@ fn open(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<OperationAr
     let rate = table.parsed::<Iops>("rate", report);
     if let Some(rate) = rate.as_ref().filter(|rate| rate.value == Iops::ZERO) {
         report.error(&rate.span, "`rate` must be more than nothing");
+    }
+    if let Some(rate) = rate.as_ref().filter(|rate| rate.value.per_second() > HIGHEST_RATE) {
+        report.error(&rate.span, format!("`rate` must be at most {}", Iops::new(HIGHEST_RATE)));
     }
     let spacings = [("poisson", ArrivalSpacing::Poisson), ("even", ArrivalSpacing::Even)];
     let spacing =

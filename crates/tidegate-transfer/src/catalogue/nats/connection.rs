@@ -1,17 +1,22 @@
 //! The connection to the servers of NATS, and the bucket there as a stream.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use async_nats::jetstream::Context;
+use async_nats::connection::State;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Stream};
+use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions};
 use futures_util::future::BoxFuture;
+use tidegate_nats::Encryption;
+use tidegate_tls::client_settings;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::SitePlan;
+use super::loading::LARGEST_BATCH;
 use crate::catalogue::CatalogueError;
 
 /// The time for a connection to be made, and for the server to describe itself.
@@ -20,6 +25,12 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// The time for the server to take a write. The broker does nothing else meanwhile, and its clients come
 /// back.
 pub(super) const WRITE: Duration = Duration::from_secs(2);
+
+/// The time between two looks at whether the connection is there, and between attempts to make it again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Messages of a subscription that wait to be read. The client library drops those beyond.
+const WAITING: usize = LARGEST_BATCH + 64;
 
 /// The thread on which the connection lives; callers wait on their own.
 pub(super) struct Line {
@@ -48,6 +59,11 @@ impl Line {
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Starts work on the thread that goes on until the thread ends.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.handle.spawn(work);
     }
 
     /// Runs work on the thread, and waits for it. Must not be called within a runtime.
@@ -81,35 +97,85 @@ pub(super) fn unusable(plan: &SitePlan, why: impl std::fmt::Display) -> Catalogu
     }
 }
 
-pub(super) async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
-    // It may have been said before, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+/// The connection of the moment, and the bucket by it.
+#[derive(Debug, Clone)]
+pub(super) struct SiteLink {
+    pub(super) client: Client,
+    pub(super) context: Context,
+    pub(super) stream: Stream<()>,
+}
+
+impl SiteLink {
+    pub(super) async fn make(plan: &SitePlan) -> Result<Self, CatalogueError> {
+        let client = connect(plan).await?;
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(CONNECT);
+        let stream = context.get_stream_no_info(stream_name(plan)).await;
+        Ok(Self { client, context, stream: stream.map_err(|error| unusable(plan, error))? })
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+}
+
+/// Replaces the connection whenever it has ended, for ever.
+pub(super) async fn keep_connected(plan: SitePlan, link: Arc<Mutex<SiteLink>>) {
+    loop {
+        sleep(LOOK).await;
+        if lock(&link).is_up() {
+            continue;
+        }
+        match SiteLink::make(&plan).await {
+            Ok(made) => *lock(&link) = made,
+            Err(error) => tracing::debug!("{error}"),
+        }
+    }
+}
+
+pub(super) fn lock(link: &Mutex<SiteLink>) -> MutexGuard<'_, SiteLink> {
+    // A link is replaced as a whole.
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
     let mut options = ConnectOptions::new()
         .name("tidegate-broker")
         .connection_timeout(CONNECT)
-        .request_timeout(Some(CONNECT));
+        .request_timeout(Some(CONNECT))
+        .subscription_capacity(WAITING);
     if let Some(path) = &plan.credentials {
         options = options
             .credentials_file(path)
             .await
             .map_err(|error| unusable(plan, format!("{}: {error}", path.display())))?;
     }
-    if let Some(path) = &plan.authorities {
-        options = options.require_tls(true).add_root_certificates(path.clone());
-    }
-    match timeout(CONNECT, options.connect(&plan.servers)).await {
-        Ok(Ok(client)) => Ok(client),
-        Ok(Err(error)) => Err(unusable(plan, error)),
-        Err(_) => Err(unusable(plan, format!("no answer within {} s", CONNECT.as_secs()))),
-    }
+    let encryption = match &plan.authorities {
+        None => Encryption::IfAsked(|| Ok(client_settings(None, None)?)),
+        Some(path) => {
+            Encryption::Required(client_settings(Some(path), None).map_err(|error| unusable(plan, error))?)
+        }
+    };
+    let connected = tidegate_nats::connect(options, &plan.servers, &encryption, CONNECT).await;
+    let (client, relay) = connected.map_err(|error| unusable(plan, error))?;
+    tokio::spawn(async move {
+        if let Some(error) = relay.end().await {
+            tracing::warn!("the connection to NATS has ended: {error}");
+        }
+    });
+    Ok(client)
+}
+
+fn stream_name(plan: &SitePlan) -> String {
+    format!("KV_{}", plan.bucket)
 }
 
 /// Makes the bucket as a stream. To make it as a bucket, the client library expects fields that servers
 /// before 2.10 do not send.
-pub(super) async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream, CatalogueError> {
+pub(super) async fn make_stream(plan: &SitePlan, context: &Context) -> Result<(), CatalogueError> {
     let bucket = &plan.bucket;
     let config = Config {
-        name: format!("KV_{bucket}"),
+        name: stream_name(plan),
         subjects: vec![format!("$KV.{bucket}.>")],
         max_messages_per_subject: 1,
         num_replicas: plan.replicas.into(),
@@ -119,6 +185,5 @@ pub(super) async fn stream(plan: &SitePlan, context: &Context) -> Result<Stream,
         ..Config::default()
     };
     let made = context.get_or_create_stream(config).await;
-    made.map_err(|error| unusable(plan, format!("{error} (is JetStream enabled on the server?)")))?;
-    context.get_stream(format!("KV_{bucket}")).await.map_err(|error| unusable(plan, error))
+    made.map(drop).map_err(|error| unusable(plan, format!("{error} (is JetStream enabled on the server?)")))
 }

@@ -16,8 +16,9 @@ use crate::wire::{CatalogueObject, DataDirection};
 /// The number of entries that are asked for at first; then twice as many for as long as they come quickly.
 const FIRST_BATCH: usize = 64;
 
-/// The greatest number of entries that are asked for: they are in memory twice.
-const LARGEST_BATCH: usize = 4_096;
+/// The greatest number of entries that are asked for: they are in memory twice. A false server fills as many with
+/// messages of 128 KiB.
+pub(super) const LARGEST_BATCH: usize = 1_024;
 
 /// The time without a question after which the server forgets a reader of the bucket. It is longer than a
 /// write that is not answered takes.
@@ -104,7 +105,7 @@ impl CatalogueBucket {
             memory_storage: true,
             ..pull::Config::default()
         };
-        let made = timeout(CONNECT, self.stream.create_consumer(config)).await;
+        let made = timeout(CONNECT, self.link().stream.create_consumer(config)).await;
         let made = made.map_err(|_| unusable(&self.plan, "it is not told to its end"))?;
         made.map_err(|error| unusable(&self.plan, error))
     }

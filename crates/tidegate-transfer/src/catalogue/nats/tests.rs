@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use tidegate_testing::until_true;
 use tidegate_units::{Bytes as Size, ResourceName};
 
+use async_nats::jetstream;
+
 use super::*;
 use crate::broker::Broker;
 use crate::catalogue::Catalogue;

@@ -22,6 +22,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("tidegate-admission", 3),
     ("tidegate-http", 3),
     ("tidegate-journal", 3),
+    ("tidegate-nats", 3),
     ("tidegate-sockets", 3),
     ("tidegate-tls", 3),
     ("tidegate-testing", 3),
