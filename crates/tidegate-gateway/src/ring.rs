@@ -280,9 +280,7 @@ impl IoRing {
         let at_once = timeout == Some(Duration::ZERO);
         let submitted = if at_once || !self.early.is_empty() || !self.uring.completion().is_empty() {
             self.uring.submit()
-        } else if self.watching == CompletionWatch::WhenWorthwhile
-            && self.polling.is_worthwhile()
-        {
+        } else if self.watching == CompletionWatch::WhenWorthwhile && self.polling.is_worthwhile() {
             self.poll(timeout)
         } else {
             let began = Instant::now();

@@ -455,8 +455,15 @@ impl<O: DiskOwner> VhostUserBackendReqHandlerMut for FrontEnd<O> {
     fn set_inflight_fd(&mut self, kept: &VhostUserInflight, file: File) -> HandlerResult<()> {
         self.need_no_ring()?;
         let VhostUserInflight { mmap_size, mmap_offset, num_queues, queue_size } = *kept;
-        let region =
-            InFlightRegion::open(&self.account, &file, mmap_offset, mmap_size, num_queues, queue_size, self.disk.volume);
+        let region = InFlightRegion::open(
+            &self.account,
+            &file,
+            mmap_offset,
+            mmap_size,
+            num_queues,
+            queue_size,
+            self.disk.volume,
+        );
         self.in_flight = Some(region.map_err(refused)?);
         Ok(())
     }

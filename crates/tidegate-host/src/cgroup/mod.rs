@@ -85,9 +85,7 @@ impl CgroupTree {
         let of_v1 = mounts.all_of_kind("cgroup").map(|mount| root.path(&mount.point));
         // Which controllers a mount has is among its options, and seen by its files.
         match of_v1.into_iter().find(|path| path.join(V1_COUNTS).exists()) {
-            Some(path) => {
-                Ok(Self { path, version: CgroupVersion::V1, root: root.clone() })
-            }
+            Some(path) => Ok(Self { path, version: CgroupVersion::V1, root: root.clone() }),
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{second}, and no blkio of cgroup v1 that throttles"),

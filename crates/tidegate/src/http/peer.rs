@@ -32,8 +32,7 @@ impl PeerTrust {
             Err(error) => return Self::Unknown(format!("the system does not tell whose it is: {error}")),
         };
         let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
-        let is_owner =
-            |folder: fs::Metadata| folder.uid() == user && folder.mode() & WRITABLE_BY_OTHERS == 0;
+        let is_owner = |folder: fs::Metadata| folder.uid() == user && folder.mode() & WRITABLE_BY_OTHERS == 0;
         if operator_socket::is_believed(user) {
             Self::Believed
         } else if folder.is_some_and(is_owner) {
@@ -53,7 +52,9 @@ impl PeerTrust {
         let users = holders::users_of_tcp(peer);
         match users.iter().find(|user| !operator_socket::is_believed(**user)) {
             Some(stranger) => Self::Unknown(listens(*stranger)),
-            None if users.is_empty() => Self::Unknown("the system does not tell who listens there".to_owned()),
+            None if users.is_empty() => {
+                Self::Unknown("the system does not tell who listens there".to_owned())
+            }
             None => Self::Believed,
         }
     }

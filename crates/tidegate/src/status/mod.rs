@@ -131,7 +131,9 @@ mod tests {
             ),
         ] {
             let address = ServiceAddress::Http("127.0.0.1:9809".to_owned());
-            let error = read(&ServiceAnswer { address, trust: PeerTrust::Believed, body: body.to_owned() }).unwrap_err().to_string();
+            let error = read(&ServiceAnswer { address, trust: PeerTrust::Believed, body: body.to_owned() })
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(said), "{body}: {error}");
         }
     }

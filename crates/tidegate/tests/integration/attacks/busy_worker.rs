@@ -53,9 +53,7 @@ fn a_protected_read_waits_for_few_of_the_reads_that_keep_the_worker_busy() {
             (control, sender, taker)
         })
         .collect();
-    until("the hogs to be busy", || {
-        (received.load(Ordering::Relaxed) > 256 * MIB as usize).then_some(())
-    });
+    until("the hogs to be busy", || (received.load(Ordering::Relaxed) > 256 * MIB as usize).then_some(()));
     let mut victim = Raw::open(&service.path("nbd.sock"), "database");
     let mut meanwhile: Vec<usize> = (0..200)
         .map(|cookie| {

@@ -146,7 +146,7 @@ fn lingering(peer: &TcpListener) -> OwnedFd {
     socket.set_nonblocking(true).unwrap();
     let full = loop {
         match socket.write(&[0; 1 << 16]) {
-            Ok(_) => {}
+            Ok(sent) => assert!(sent > 0),
             Err(error) => break error,
         }
     };
