@@ -72,7 +72,7 @@ impl fmt::Display for DisplacedVolume {
         match found {
             Some(found) => write!(f, "but its path leads to another volume now, {found}: ")?,
             None => {
-                write!(f, "but that was deleted or moved away, and nothing is at {} now: ", path.display())?
+                write!(f, "but that was deleted or moved away, and nothing is at {} now: ", path.display())?;
             }
         }
         write!(
