@@ -144,6 +144,15 @@ impl FileVolume {
         }
     }
 
+    /// Returns true if an operation ends beyond the end of a volume that has shrunk; see
+    /// [`VolumeFile::is_cut_before`].
+    pub(crate) fn is_cut_before(&self, end: u64) -> bool {
+        if self.beginning == ImmediateStart::MayWait {
+            return self.shrunk().is_some_and(|shrunk| end > shrunk.found);
+        }
+        self.file.is_cut_before(end)
+    }
+
     /// Returns the sizes that clients were told and that it was seen with, if it has shrunk.
     pub(crate) fn shrunk(&self) -> Option<ShrunkVolume> {
         self.file.shrunk()

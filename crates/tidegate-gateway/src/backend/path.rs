@@ -246,9 +246,6 @@ impl FileRing<'_> {
         }
         let write = FileOperation::write(token, file.fd(), buffer, part, offset, durable);
         let here = self.transfers_here(file);
-        if here {
-            file.file().look_before_write(offset + part.length as u64);
-        }
         self.submit(file, VolumeOperation::Change, write, here);
     }
 

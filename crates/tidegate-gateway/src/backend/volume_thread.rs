@@ -92,12 +92,15 @@ fn serve(
         if bell.take() {
             loop {
                 match operations.try_recv() {
-                    Ok(operation) => {
-                        if let FileAction::Write { part, offset, .. } = operation.action {
-                            file.look_before_write(offset + part.length as u64);
+                    Ok(operation) => match operation.action {
+                        FileAction::Write { part, offset, .. }
+                            if file.is_cut_before(offset + part.length as u64) =>
+                        {
+                            let refused = operation.refused(io::Error::from_raw_os_error(libc::EIO));
+                            door.send(WorkerCommand::Completed(refused));
                         }
-                        ring.file(operation);
-                    }
+                        _ => ring.file(operation),
+                    },
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
                         ending = true;

@@ -35,9 +35,11 @@ pub(crate) struct QueuedWrite {
 impl QueuedWrite {
     fn carry_out(self, file: &VolumeFile) -> CompletedOperation {
         let Self { token, buffer, part, offset } = self;
-        file.look_before_write(offset + part.length as u64);
         let bytes = &buffer[part.start..part.start + part.length];
-        let result = rustix::io::pwrite(&**file, bytes, offset).map_err(io::Error::from);
+        let result = match file.is_cut_before(offset + part.length as u64) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => rustix::io::pwrite(&**file, bytes, offset).map_err(io::Error::from),
+        };
         CompletedOperation { token, result, held: LentMemory::Buffer(buffer) }
     }
 }

@@ -136,12 +136,14 @@ impl VolumeFile {
         self.watch.look(&self.file);
     }
 
-    /// Looks before a write to the end of the volume, after which a file that was cut short is as long as
-    /// before.
-    pub(crate) fn look_before_write(&self, end: u64) {
+    /// Returns true if an operation ends beyond the end of a volume that has shrunk. What ends where the volume
+    /// did has it looked at first: a write there would make a file that was cut as long as before, with zeros
+    /// in the gap.
+    pub(crate) fn is_cut_before(&self, end: u64) -> bool {
         if self.watch.is_end(end) {
             self.look_at_size();
         }
+        self.shrunk().is_some_and(|shrunk| end > shrunk.found)
     }
 
     /// A read found the end of the volume here.

@@ -374,6 +374,7 @@ impl PoolWorker {
                 self.backend_done(key, result, sync, now);
             }
             RequestProgress::ReportedLoss(errno) => {
+                self.notice_shrinkage(export, true);
                 self.poison(export, DataLoss::Reported(errno));
                 self.release_blocks(key, now);
                 self.over_beside(export, key, now);

@@ -14,7 +14,7 @@ use crate::buffer::is_zero;
 use crate::message::ReadyReply;
 use crate::request::is_durable;
 use crate::session::SessionPhase;
-use crate::stage::PoolStage;
+use crate::stage::{PoolStage, length_of};
 
 /// At most one line per this time about failed requests; the number of those not told is in the next line.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -53,6 +53,11 @@ impl PoolWorker {
             ExportVolume::Upstream(_) => {
                 let export = request.export;
                 self.at_upstream(export, now, |upstream, hands| upstream.start(key, hands));
+            }
+            ExportVolume::File(file) if file.is_cut_before(end_of(&request.operation)) => {
+                let export = request.export;
+                self.notice_shrinkage(export, false);
+                self.backend_done(key, Err(Errno::Io), false, now);
             }
             ExportVolume::File(_) => self.start_on_file(key, now),
             ExportVolume::Region { base, .. } => {
@@ -174,6 +179,10 @@ impl PoolWorker {
             self.reply(request.session, ReadyReply { frame, data, charged: request.charged });
         }
     }
+}
+
+fn end_of(operation: &CheckedOperation) -> u64 {
+    operation.offset().saturating_add(length_of(operation))
 }
 
 impl WorkerComplaints {
