@@ -32,7 +32,9 @@ pub(crate) const MOST: MemoryAmount = MemoryAmount { bytes: 64 << 40, mappings: 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum TooMuchMemory {
     /// It is too much for one front end.
-    #[error("a front end shares at most 8 TiB of memory, in 256 regions")]
+    #[error(
+        "a front end shares at most 17 TiB of memory, in 600 mappings, those that it replaces among them"
+    )]
     OfOne,
     /// Together with that of other front ends it is too much.
     #[error("the front ends of this process share too much memory together")]

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -177,7 +177,8 @@ struct CurrentFrontEnd {
     state: Arc<FrontEndState>,
     disk: u64,
     door: Arc<WorkerDoor>,
-    socket: OwnedFd,
+    /// Its thread's, which closes it.
+    socket: Weak<UnixStream>,
     /// Ends once no request of it is under way.
     under_way: Receiver<()>,
 }
@@ -187,8 +188,10 @@ impl CurrentFrontEnd {
     /// at its socket: so the worker hears of it from here.
     fn displace(&self) {
         self.state.connected.store(false, Ordering::Release);
-        // Fails only when it has hung up.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        if let Some(socket) = self.socket.upgrade() {
+            // Fails only when it has hung up.
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
         let reason = "another front end came, and this one had started no ring";
         let order = DiskOrder::End(reason.into());
         // Nobody waits for it.
@@ -276,14 +279,11 @@ impl DiskAcceptor {
                 info!(peer, export = %self.export, also, "disk refused: {why}");
             });
         };
-        if let Some(current) = &self.current
-            && current.state.connected.load(Ordering::Acquire)
-        {
-            if !current.state.may_be_displaced(Instant::now()) {
-                refuse(RefusalReason::ExportSessions, "another front end is connected to this socket");
-                return self.close_elsewhere(stream);
-            }
-            current.displace();
+        let is_connected = |current: &&CurrentFrontEnd| current.state.connected.load(Ordering::Acquire);
+        let rival = self.current.as_ref().filter(is_connected);
+        if rival.is_some_and(|rival| !rival.state.may_be_displaced(Instant::now())) {
+            refuse(RefusalReason::ExportSessions, "another front end is connected to this socket");
+            return self.close_elsewhere(stream);
         }
         let client = KnownClient { origin, names: None };
         let (export, reserved) = match self.directory.find_consumer(&self.export, &client, source) {
@@ -293,6 +293,9 @@ impl DiskAcceptor {
                 return self.close_elsewhere(stream);
             }
         };
+        if let Some(rival) = rival {
+            rival.displace();
+        }
         let SeatReservation { export: id, volume, slot, pin } = reserved;
         let disk = NEXT_DISK.fetch_add(1, Ordering::Relaxed);
         let (held, own_under_way) = sync_channel(0);
@@ -318,6 +321,7 @@ impl DiskAcceptor {
             slot: Arc::new(slot),
             _pin: pin,
         };
+        let stream = Arc::new(UnixStream::from(stream));
         let state =
             FrontEndState { connected: AtomicBool::new(true), idle_since: Mutex::new(Some(Instant::now())) };
         let state = Arc::new(state);
@@ -325,11 +329,10 @@ impl DiskAcceptor {
             state: Arc::clone(&state),
             disk,
             door: Arc::clone(&door),
-            socket: stream.try_clone()?,
+            socket: Arc::downgrade(&stream),
             under_way,
         };
         let before = self.current.replace(current);
-        let stream = UnixStream::from(stream);
         let part = move || {
             if let Some(before) = before {
                 // Its end is the answer.
