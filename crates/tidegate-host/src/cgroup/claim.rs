@@ -43,13 +43,16 @@ impl CgroupClaim {
     /// When a living process has claimed it, or the cgroup cannot be made.
     pub(super) fn take(root: &Path) -> io::Result<Self> {
         let path = root.join(CLAIM);
-        let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let with_path =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         let deadline = Instant::now() + PATIENCE;
         loop {
             match attempt(&path).map_err(with_path)? {
                 Attempt::Locked(claim) => return Ok(claim),
                 Attempt::Missing => match DirBuilder::new().mode(0o700).create(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(with_path(error)),
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(with_path(error));
+                    }
                     _ => continue,
                 },
                 Attempt::LockedByOther => {}

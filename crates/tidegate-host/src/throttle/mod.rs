@@ -42,9 +42,7 @@ pub use interface::consumer_ports;
 pub use netem::NetemThrottle;
 pub use probe::{lacking, probe};
 pub use rate::{Rate, WriteLimit};
-pub use undo::{
-    OrphanRelease, RemovedThrottles, are_cgroups_claimed, left_in_kernel, undo, undo_orphaned,
-};
+pub use undo::{OrphanRelease, RemovedThrottles, are_cgroups_claimed, left_in_kernel, undo, undo_orphaned};
 
 /// The packets to a throttled consumer that are delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

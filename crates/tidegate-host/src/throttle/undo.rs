@@ -110,9 +110,10 @@ pub fn left_in_kernel() -> io::Result<Vec<String>> {
     let mut left: Vec<_> =
         cgroups::limited(&root)?.iter().map(|path| path.escape_debug().to_string()).collect();
     left.extend(rate::is_limited(&root)?.then(|| "the cgroup that limits what is written".to_owned()));
-    let delays = TrafficControl::open()?.qdiscs()?.into_iter().filter(|qdisc| {
-        qdisc.is_ours() && qdisc.delay.is_some_and(|delay| delay > Duration::ZERO)
-    });
+    let delays = TrafficControl::open()?
+        .qdiscs()?
+        .into_iter()
+        .filter(|qdisc| qdisc.is_ours() && qdisc.delay.is_some_and(|delay| delay > Duration::ZERO));
     left.extend(delays.map(|qdisc| called(qdisc.interface)).collect::<BTreeSet<_>>());
     Ok(left)
 }

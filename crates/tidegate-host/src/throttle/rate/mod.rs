@@ -24,11 +24,11 @@ pub(super) use cgroup::{is_limited, undo};
 pub use limit::WriteLimit;
 
 use self::cgroup::{IoHierarchy, OwnCgroup};
-use crate::cgroup::CgroupClaim;
 use super::capability::{CapabilityNeed, KernelCapability};
 use super::lowering::{self, LimitLowering};
 use super::plan::RULE_STAYS;
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
+use crate::cgroup::CgroupClaim;
 use crate::cgroup::IoLimit;
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
