@@ -11,8 +11,8 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::throttle::{
-    Guardian, OrphanRelease, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest, lacking, undo,
-    undo_orphaned,
+    Guardian, OrphanRelease, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest,
+    lacking, undo, undo_orphaned,
 };
 use tidegate_units::Instant;
 
@@ -264,7 +264,10 @@ fn new_throttle(config: &AgentConfig) -> io::Result<Throttle> {
 
 /// A process in a message.
 fn named(process: Option<u32>) -> String {
-    process.map_or_else(|| "a process that is not seen from here".to_owned(), |process| format!("process {process}"))
+    process.map_or_else(
+        || "a process that is not seen from here".to_owned(),
+        |process| format!("process {process}"),
+    )
 }
 
 /// The release of what agents left that died together with their guardians.
@@ -291,18 +294,16 @@ pub fn release_orphaned() -> io::Result<OrphanedRelease> {
     }
     drop(presence);
     let living = match other {
-        Some(LivingAgent { process }) => Some(format!("an agent, or its guardian, lives: {}", named(process))),
+        Some(LivingAgent { process }) => {
+            Some(format!("an agent, or its guardian, lives: {}", named(process)))
+        }
         None => (cgroups_in_use || again.cgroups_in_use)
             .then(|| "an agent in a container or another network namespace limits cgroups".to_owned()),
     };
     Ok(OrphanedRelease { removed, living })
 }
 
-fn start_guardian(
-    command: &GuardianCommand,
-    presence: &Presence,
-    alarm: Duration,
-) -> io::Result<Guardian> {
+fn start_guardian(command: &GuardianCommand, presence: &Presence, alarm: Duration) -> io::Result<Guardian> {
     Guardian::start(&command.program, &command.arguments, presence.share()?, alarm)
 }
 

@@ -73,13 +73,13 @@ pub use cgroups::{CgroupConfig, CgroupSetUpError};
 pub use config::{AgentConfig, MachineStorage, ResourceConfig, ResourceStorage, is_agents};
 pub use finding::SurveyFinding;
 pub use guarded::{ActError, OrphanedRelease, release_orphaned};
-pub use presence::{LivingAgent, living_agent};
 pub use identify::{ExperimentProgress, IdentifyError, identify};
 pub use initiators::intake::{ReportUse, Reporter};
 pub use initiators::{InitiatorReportConfig, ReportIntakeConfig, ThrottleOrder};
 pub use load_watch::BlindError;
 pub use nfsd_watch::NfsdStatus;
 pub use pattern::{ConsumerPattern, PatternError};
+pub use presence::{LivingAgent, living_agent};
 pub use proposal::{
     ConfigurationProposal, FoundConsumer, FoundStorage, MachineInventory, MeasuredReads, ProposalRequest,
     ReadSource, RegulationKind, take_inventory,

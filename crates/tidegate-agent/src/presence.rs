@@ -129,9 +129,9 @@ fn name_in(line: &[u8]) -> Option<&str> {
     let name = line.rsplit_once(" @")?.1;
     let number = name.strip_prefix(NAME)?;
     let is_own = number.is_empty()
-        || number.strip_prefix('.').is_some_and(|digits| {
-            digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-        });
+        || number
+            .strip_prefix('.')
+            .is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
     is_own.then_some(name)
 }
 

@@ -96,7 +96,9 @@ pub(crate) enum CommandFailure {
     )]
     AgentNotAsked,
     /// Everything was released, as the services say, and the kernel has limits all the same.
-    #[error("the kernel still has limits of Tidegate after the release: {0}; `tidegate release --kernel` removes them")]
+    #[error(
+        "the kernel still has limits of Tidegate after the release: {0}; `tidegate release --kernel` removes them"
+    )]
     LeftInKernel(String),
     /// Several services failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\ntidegate: "))]
