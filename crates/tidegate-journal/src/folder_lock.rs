@@ -68,23 +68,18 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
     Ok((file, others))
 }
 
-/// Returns true if the processes that have locked a file are known, and all of them are other users' than root and
-/// this one.
+/// Returns true if the processes that have locked a file are known, and none of them is root's or this user's. Of a
+/// process that has ended, another one has the descriptor: services leave theirs to nobody.
 fn is_strangers(file: &File) -> io::Result<bool> {
-    let metadata = file.metadata()?;
+    let inode = file.metadata()?.ino();
     let own = rustix::process::geteuid().as_raw();
     let locks = fs::read_to_string("/proc/locks")?;
-    let mut known = false;
-    for process in locks.lines().filter_map(|line| holder(line, metadata.ino())) {
-        let Ok(user) = fs::metadata(format!("/proc/{process}")).map(|process| process.uid()) else {
-            return Ok(false);
-        };
-        if user == 0 || user == own {
-            return Ok(false);
-        }
-        known = true;
-    }
-    Ok(known)
+    let holders: Vec<_> = locks.lines().filter_map(|line| holder(line, inode)).collect();
+    let is_ours = |process: &i32| {
+        let user = fs::metadata(format!("/proc/{process}")).map(|process| process.uid());
+        user.is_ok_and(|user| user == 0 || user == own)
+    };
+    Ok(!holders.is_empty() && !holders.iter().any(is_ours))
 }
 
 /// Returns the process of a line of `/proc/locks` that has locked a file with this number by flock(2):

@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn controls_are_escaped_and_json_stays_what_it_is() {
         let mut out = VisibleOutput(Vec::new());
-        writeln!(out, "a\u{1b}[2J\tb\r\u{9b}{}", "\u{202e}").unwrap();
+        writeln!(out, "a\u{1b}[2J\tb\r\u{9b}\u{202e}").unwrap();
         assert_eq!(String::from_utf8(out.0).unwrap(), "a\\u001b[2J\tb\\u000d\\u009b\\u202e\n");
         let mut out = VisibleOutput(Vec::new());
         let text = "\u{1b}\u{e0041}\u{7f}".to_owned();

@@ -1,6 +1,6 @@
 //! `tidegate dry-run`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 use serde_json::{Value, json};

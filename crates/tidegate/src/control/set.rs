@@ -1,6 +1,6 @@
 //! `tidegate set`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

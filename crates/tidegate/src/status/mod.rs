@@ -6,7 +6,7 @@ mod overrides_text;
 mod reports_text;
 pub(crate) mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,6 +1,6 @@
 //! `tidegate transfer copy-catalogue`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! `tidegate place`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use tidegate_transfer::ObjectName;
 use tidegate_transfer::wire::{DataDirection, TransferQuestion, TransferReservation, one_line};

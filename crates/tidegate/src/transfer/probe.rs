@@ -1,6 +1,6 @@
 //! `tidegate transfer probe`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::json;
 use tidegate_transfer::store::NodePlace;

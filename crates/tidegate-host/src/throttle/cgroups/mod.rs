@@ -454,7 +454,9 @@ pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
     for directory in directories {
         match undo_in(&tree, &directory) {
             Ok(was_marked) => found += usize::from(was_marked),
-            Err(error) => drop(failed.get_or_insert(error)),
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
         }
     }
     failed.map_or(Ok(found), Err)
