@@ -54,6 +54,7 @@ mod bit_coder;
 mod block;
 mod decision_code;
 mod error;
+mod folder_lock;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod handle;
@@ -68,6 +69,7 @@ mod time;
 mod writer;
 
 pub use error::{JournalError, VersionedPart};
+pub use folder_lock::FolderLock;
 pub use handle::{JournalConfig, JournalWriter, ResourceJournal};
 pub use reader::{Entries, EntryFilter, JournalReader};
 pub use record::{

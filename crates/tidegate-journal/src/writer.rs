@@ -14,6 +14,7 @@ use tidegate_units::Instant;
 
 use crate::block::{BlockWriter, JournalEvent, MOST_ENTRIES};
 use crate::error::JournalError;
+use crate::folder_lock::FolderLock;
 use crate::queue::{DroppedEntries, Message, SharedQueue, TakenMessages};
 use crate::record::{GapCause, GapRecord};
 use crate::segment::{SegmentFile, SegmentHeader, seal};
@@ -111,17 +112,8 @@ pub(crate) struct SegmentWriter {
     failure: Option<Failure>,
     synced: MachineInstant,
     syncs: SyncSender<File>,
-    /// The lock on the folder.
-    lock: File,
-}
-
-impl Drop for SegmentWriter {
-    /// Unlocks explicitly. A process that is being started holds a copy of every open file until it runs its
-    /// own program, so that closing is not enough.
-    fn drop(&mut self) {
-        // An error leaves what closing does.
-        let _ = self.lock.unlock();
-    }
+    /// Ends when this does.
+    _lock: FolderLock,
 }
 
 impl SegmentWriter {
@@ -150,7 +142,7 @@ impl SegmentWriter {
             plan,
             queue,
             retention,
-            lock,
+            _lock: lock,
         };
         let folder = writer.plan.folder.clone();
         let epoch = writer.queue.epoch();
@@ -460,19 +452,19 @@ impl SegmentWriter {
 }
 
 /// Locks the folder for one writer.
-fn lock(folder: &Path) -> Result<File, JournalError> {
+fn lock(folder: &Path) -> Result<FolderLock, JournalError> {
     fs::create_dir_all(folder).map_err(JournalError::io(folder))?;
-    let path = folder.join("lock");
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let lock = lock.map_err(JournalError::io(&path))?;
     let end = MachineInstant::now() + PATIENCE;
-    while lock.try_lock().is_err() {
+    loop {
+        let lock = FolderLock::take(folder).map_err(JournalError::io(&FolderLock::path(folder)))?;
+        if let Some(lock) = lock {
+            return Ok(lock);
+        }
         if MachineInstant::now() >= end {
             return Err(JournalError::InUse(folder.to_owned()));
         }
         thread::sleep(RETRY);
     }
-    Ok(lock)
 }
 
 /// Begins the thread that waits for the disk. It ends with its last sender.

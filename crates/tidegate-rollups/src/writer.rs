@@ -1,13 +1,13 @@
 //! The thread that writes.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_journal::WallTime;
+use tidegate_journal::{FolderLock, WallTime};
 
 use crate::calendar::Minute;
 use crate::error::RollupError;
@@ -54,9 +54,7 @@ impl RollupWriter {
             MonthWriter { folder: folder.clone(), open: None, waiting: VecDeque::new(), failing: false };
         let run = move || {
             writer.run(&received);
-            // Unlocks explicitly. A process that is being started holds a copy of every open file until it
-            // runs its own program, so that closing is not enough.
-            let _ = lock.unlock();
+            drop(lock);
             drop(ends);
         };
         thread::Builder::new().name("rollups".to_owned()).spawn(run).map_err(RollupError::io(&folder))?;
@@ -100,12 +98,9 @@ impl RollupWriter {
 }
 
 /// Locks the folder for one writer.
-fn lock(folder: &Path) -> Result<File, RollupError> {
-    let path = folder.join("lock");
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let lock = lock.map_err(RollupError::io(&path))?;
-    lock.try_lock().map_err(|_| RollupError::InUse(folder.to_owned()))?;
-    Ok(lock)
+fn lock(folder: &Path) -> Result<FolderLock, RollupError> {
+    let lock = FolderLock::take(folder).map_err(RollupError::io(&FolderLock::path(folder)))?;
+    lock.ok_or_else(|| RollupError::InUse(folder.to_owned()))
 }
 
 /// The thread's state.
@@ -222,6 +217,8 @@ fn remove_oldest(folder: &Path) -> Result<(), RollupError> {
 #[cfg(test)]
 mod tests {
     use tidegate_units::{ConsumerName, ResourceName};
+
+    use std::fs::OpenOptions;
 
     use super::*;
     use crate::calendar::Month;

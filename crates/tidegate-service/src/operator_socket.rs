@@ -32,6 +32,9 @@ use crate::status::ServiceKind;
 /// The runtime directories of the services that the packages install.
 const PACKAGED: [&str; 2] = ["/run/tidegate", "/run/tidegate-agent"];
 
+/// The state directory of the packaged broker, which has no operator's socket.
+const OF_BROKER: &str = "/var/lib/tidegate-broker";
+
 /// The folder of services that root starts without systemd.
 const OF_ROOT: &str = "/run/tidegate-services";
 
@@ -206,11 +209,11 @@ fn connect_to(socket: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Returns true if what a user's process says of itself is believed: root's, this user's, and that of a user for
-/// whom systemd made the runtime directory of a packaged service.
+/// whom systemd made the directory of a packaged service.
 #[must_use]
 pub fn is_believed(user: u32) -> bool {
     let is_service = |folder: &str| fs::metadata(folder).is_ok_and(|found| found.uid() == user);
-    user == 0 || user == geteuid().as_raw() || PACKAGED.into_iter().any(is_service)
+    user == 0 || user == geteuid().as_raw() || PACKAGED.into_iter().chain([OF_BROKER]).any(is_service)
 }
 
 /// Returns true if a folder is this user's, and no other user can put a socket into it.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tidegate_journal::FolderLock;
 use tidegate_units::{Bytes, ResourceName};
 
 use crate::digest::Digest;
@@ -35,7 +36,6 @@ pub use nats::SitePlan;
 
 const JOURNAL: &str = "catalogue";
 const REWRITTEN: &str = "catalogue.new";
-const LOCK: &str = "lock";
 const IDENTITY: &str = "broker-id";
 const VERSION: u32 = 1;
 
@@ -285,7 +285,7 @@ pub struct Catalogue {
     known: CatalogueState,
     keeper: Keeper,
     /// The lock on the folder, kept as long as this lives.
-    _lock: Arc<Lock>,
+    _lock: Arc<FolderLock>,
 }
 
 /// The place where a broker keeps its catalogue: its folder, and the bucket if there is one.
@@ -307,28 +307,11 @@ enum Keeper {
     Site(Box<CatalogueBucket>),
 }
 
-/// A lock on a folder: the folder belongs to one broker as long as this lives.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn take(folder: &Path) -> Result<Self, CatalogueError> {
-        fs::create_dir_all(folder).map_err(at(folder))?;
-        let path = folder.join(LOCK);
-        let file =
-            OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(at(&path))?;
-        file.try_lock().map_err(|_| CatalogueError::InUse(folder.to_owned()))?;
-        Ok(Self(file))
-    }
-}
-
-impl Drop for Lock {
-    /// Unlocks explicitly: closing is not enough. A process that is being started holds a copy of every open
-    /// file until it runs its own program.
-    fn drop(&mut self) {
-        // An error leaves what closing does.
-        let _ = self.0.unlock();
-    }
+/// Locks a folder: it belongs to one broker as long as the lock lives.
+fn lock(folder: &Path) -> Result<FolderLock, CatalogueError> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    let lock = FolderLock::take(folder).map_err(at(&FolderLock::path(folder)))?;
+    lock.ok_or_else(|| CatalogueError::InUse(folder.to_owned()))
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> CatalogueError + use<> {
@@ -360,7 +343,7 @@ impl Catalogue {
     /// # Errors
     /// When it cannot be read, is damaged, or is another broker's.
     pub fn open(folder: &Path) -> Result<Self, CatalogueError> {
-        Self::open_locked((folder, None), Arc::new(Lock::take(folder)?))
+        Self::open_locked((folder, None), Arc::new(lock(folder)?))
     }
 
     /// Becomes the one writer of a bucket of NATS, and reads it. The folder holds our identity. Waits while
@@ -369,10 +352,13 @@ impl Catalogue {
     /// # Errors
     /// When the server does not answer, or the bucket is another broker's or no catalogue.
     pub fn open_at_site(folder: &Path, plan: &SitePlan) -> Result<Self, CatalogueError> {
-        Self::open_locked((folder, Some(plan)), Arc::new(Lock::take(folder)?))
+        Self::open_locked((folder, Some(plan)), Arc::new(lock(folder)?))
     }
 
-    fn open_locked((folder, site): CataloguePlace<'_>, lock: Arc<Lock>) -> Result<Self, CatalogueError> {
+    fn open_locked(
+        (folder, site): CataloguePlace<'_>,
+        lock: Arc<FolderLock>,
+    ) -> Result<Self, CatalogueError> {
         let (keeper, known) = match site {
             None => {
                 let (journal, known) = Journal::open(folder)?;
@@ -397,14 +383,14 @@ impl Catalogue {
         if from.1.is_none() {
             fs::metadata(&journal).map_err(at(&journal))?;
         }
-        let lock = Arc::new(Lock::take(from.0)?);
+        let own = Arc::new(lock(from.0)?);
         fs::create_dir_all(to.0).map_err(at(to.0))?;
         let is_same = fs::canonicalize(from.0).ok() == fs::canonicalize(to.0).ok();
-        let other = if is_same { Arc::clone(&lock) } else { Arc::new(Lock::take(to.0)?) };
+        let other = if is_same { Arc::clone(&own) } else { Arc::new(lock(to.0)?) };
         // No broker is waited for here: one that is there is in the way.
         let [from_site, to_site] =
             [from.1, to.1].map(|site| Some(SitePlan { standby: false, ..site?.clone() }));
-        let mut source = Self::open_locked((from.0, from_site.as_ref()), lock)?;
+        let mut source = Self::open_locked((from.0, from_site.as_ref()), own)?;
         let mut goal = Self::open_locked((to.0, to_site.as_ref()), other)?;
         if !goal.known.objects.is_empty() || !goal.known.under_way.is_empty() {
             let place = to

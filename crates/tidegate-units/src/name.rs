@@ -1,7 +1,7 @@
 //! Names of resources, consumers and hosts.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -62,17 +62,24 @@ pub fn shown_name(text: &str, longest: usize) -> String {
     if name.is_empty() { "(no name)".to_owned() } else { name }
 }
 
-/// Returns a text from outside as a terminal may get it: characters that people do not see are escaped, apart from
-/// ends of lines.
+/// Returns a text from outside as a terminal may get it: characters that people do not see are escaped as in JSON,
+/// apart from ends of lines and tabulators. A JSON document means the same afterwards.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
-    let is_shown = |c: char| c == '\n' || !is_unseen(c);
+    let is_shown = |c: char| matches!(c, '\n' | '\t') || !is_unseen(c);
     if text.chars().all(is_shown) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if is_shown(c) { shown.push(c) } else { shown.extend(c.escape_default()) }
+        if is_shown(c) {
+            shown.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a text does not fail.
+            let _ = write!(shown, "\\u{unit:04x}");
+        }
     }
     Cow::Owned(shown)
 }
@@ -185,7 +192,7 @@ mod tests {
             "a name must not contain characters that are not seen (U+200B)"
         );
         assert_eq!(shown_name("iqn\u{202E}\n", 255), "iqn\\u{202e}\\n");
-        assert_eq!(visible("a\nb\u{1b}[2J\u{9b}\u{202E}"), "a\nb\\u{1b}[2J\\u{9b}\\u{202e}");
+        assert_eq!(visible("a\nb\u{1b}[2J\u{9b}\u{202E}"), "a\nb\\u001b[2J\\u009b\\u202e");
         assert_eq!((shown_name("", 9).as_str(), shown_name("aß", 2).as_str()), ("(no name)", "a"));
         assert_eq!(ResourceName::new("Größe-数据库-базы").unwrap().as_str(), "Größe-数据库-базы");
         assert_eq!(ResourceName::new(&"x".repeat(256)), Err(NameError::TooLong(256)));

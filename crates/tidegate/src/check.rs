@@ -17,6 +17,7 @@ use tidegate_transfer::store::NodePlace;
 
 use crate::failure::{CommandFailure, does_not_start};
 use crate::keys;
+use crate::out;
 
 /// Check a configuration, and what this machine can sense and throttle
 ///
@@ -147,12 +148,12 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     }
     let checked = checked.map_err(counted)?;
     for warning in &checked.warnings {
-        writeln!(io::stderr(), "{warning}")?;
+        writeln!(out::stderr(), "{warning}")?;
     }
     if args.json {
         return can_start(&checked);
     }
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if let Some(path) = &args.config {
         writeln!(out, "{}: right", path.display())?;
     }
@@ -258,5 +259,5 @@ fn print_json(checked: &Result<Checked, ConfigError>) -> Result<(), CommandFailu
         None => {}
     }
     let json = serde_json::to_string_pretty(&outcome).map_err(io::Error::from)?;
-    Ok(writeln!(io::stdout(), "{json}")?)
+    Ok(writeln!(out::stdout(), "{json}")?)
 }

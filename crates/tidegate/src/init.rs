@@ -13,6 +13,7 @@ use tidegate_service::obstacles::why_not_tcp;
 use tidegate_units::Latency;
 
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// The configuration of the packaged agent.
 const PACKAGED: &str = "/etc/tidegate/agent.toml";
@@ -90,18 +91,18 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     };
     let watched = humantime::format_duration(args.watch);
     writeln!(
-        io::stderr(),
+        out::stderr(),
         "watching storage and its consumers for {watched}, then reading from idle storage"
     )?;
     let inventory = take_inventory(&request).map_err(|error| AgentError::Blind(error.into()))?;
     let proposal = inventory.propose(&request, &origin()).map_err(CommandFailure::NothingProposed)?;
     let Some(path) = &args.output else {
         AgentConfig::parse("the proposal", &proposal.text)?;
-        return Ok(write!(io::stdout(), "{}", proposal.text)?);
+        return Ok(write!(out::stdout(), "{}", proposal.text)?);
     };
     AgentConfig::parse(&path.display().to_string(), &proposal.text)?;
     write_whole(path, &proposal.text, args.force)?;
-    Ok(write!(io::stdout(), "{}", next_steps(path, &proposal))?)
+    Ok(write!(out::stdout(), "{}", next_steps(path, &proposal))?)
 }
 
 /// Returns the port for the metrics. If none is free, `tidegate check` tells the conflict.

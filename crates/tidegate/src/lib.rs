@@ -24,6 +24,7 @@ mod live;
 mod load;
 mod logging;
 mod manual;
+mod out;
 mod policy;
 mod rehearse;
 mod replay;

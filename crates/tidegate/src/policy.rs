@@ -14,6 +14,7 @@ use tidegate_serve::config::ServeConfig;
 use tidegate_units::{ConsumerName, Iops, Latency, ResourceName, Shares};
 
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// Show or change what a cluster wants of a resource: target, shares, reservations, limits, in force on all
 /// hosts
@@ -140,8 +141,8 @@ fn show(place: &PolicyPlace, json: bool) -> Result<(), CommandFailure> {
     let (nats, cluster) = store(place)?;
     match policy_get(&nats, &cluster, &place.pool)? {
         Some(revision) => print(&revision, json),
-        None if json => Ok(writeln!(io::stdout(), "null")?),
-        None => Ok(writeln!(io::stdout(), "pool {} has no policy", place.pool)?),
+        None if json => Ok(writeln!(out::stdout(), "null")?),
+        None => Ok(writeln!(out::stdout(), "pool {} has no policy", place.pool)?),
     }
 }
 
@@ -206,7 +207,7 @@ fn unix_millis() -> u64 {
 fn make_key(file: &Path) -> Result<(), CommandFailure> {
     let key = PolicyKey::generate();
     key.write_new(file)?;
-    Ok(writeln!(io::stdout(), "{}", key.writer())?)
+    Ok(writeln!(out::stdout(), "{}", key.writer())?)
 }
 
 fn print(revision: &PolicyRevision, json: bool) -> Result<(), CommandFailure> {
@@ -218,7 +219,7 @@ fn print(revision: &PolicyRevision, json: bool) -> Result<(), CommandFailure> {
 
     let PolicyRevision { revision, policy, .. } = revision;
     let document = Document { revision: *revision, policy };
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if json {
         serde_json::to_writer(&mut out, &document).map_err(io::Error::from)?;
         return Ok(writeln!(out)?);

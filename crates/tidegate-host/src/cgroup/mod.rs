@@ -12,6 +12,7 @@
 
 mod claim;
 mod counters;
+mod escaped;
 mod limit;
 mod names;
 mod pattern;
@@ -30,6 +31,7 @@ use crate::sense::mounts::MountTable;
 pub use crate::wildcard::looks_like;
 pub(crate) use claim::CgroupClaim;
 pub use counters::IoCounters;
+pub(crate) use escaped::path_text;
 pub use limit::IoLimit;
 pub(crate) use limit::LimitKey;
 pub use names::{NameKind, NamedCgroup};
@@ -114,6 +116,11 @@ impl CgroupTree {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory of a cgroup with this path below the root, as [`paths`](Self::paths) has it.
+    pub(crate) fn directory(&self, cgroup: &str) -> PathBuf {
+        self.path.join(escaped::text_path(cgroup))
     }
 
     /// Returns the version of its interface.
@@ -210,11 +217,12 @@ impl CgroupTree {
         names::find(&self.root, &self.path).unnamed
     }
 
-    /// Every cgroup, as a path below the root, as far as directories can be read.
+    /// Every cgroup, as a path below the root, as far as directories can be read. Bytes of names that cannot be
+    /// shown are escaped, in all paths.
     #[must_use]
     pub fn paths(&self) -> BTreeSet<String> {
         let (all, _) = self.all();
-        let below = |path: &PathBuf| Some(path.strip_prefix(&self.path).ok()?.to_str()?.to_owned());
+        let below = |path: &PathBuf| Some(path_text(path.strip_prefix(&self.path).ok()?));
         all.iter().filter_map(below).collect()
     }
 
@@ -251,7 +259,7 @@ impl CgroupTree {
     /// When a file cannot be read, or is not what the kernel's documentation says.
     pub fn counters(&self, cgroup: &str) -> Result<Option<BTreeMap<DeviceNumber, IoCounters>>, ReadError> {
         let text = |file: &str| {
-            let path = self.path.join(cgroup).join(file);
+            let path = self.directory(cgroup).join(file);
             match fs::read_to_string(&path) {
                 Ok(text) => Ok(Some((path, text))),
                 Err(error) if is_gone(&error) => Ok(None),

@@ -17,7 +17,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tidegate_units::visible;
 
+use super::escaped::path_text;
 use crate::root::SystemRoot;
 use crate::wildcard::looks_like;
 
@@ -104,12 +106,13 @@ pub(super) fn find(root: &SystemRoot, tree: &Path) -> FoundNames {
         for name in directories(&tree.join(&path)) {
             seen += 1;
             let inner = path.join(&name);
-            match (names.of(&name), inner.to_str()) {
-                (Some((kind, known)), Some(text)) => {
-                    found.named.push(NamedCgroup { kind, name: known, path: text.to_owned() });
+            match names.of(&name) {
+                Some((kind, known)) => {
+                    let name = visible(&known).into_owned();
+                    found.named.push(NamedCgroup { kind, name, path: path_text(&inner) });
                 }
-                (None, Some(text)) if lacks_name(&name, &path) => found.unnamed.push(text.to_owned()),
-                _ => {}
+                None if lacks_name(&name, &path) => found.unnamed.push(path_text(&inner)),
+                None => {}
             }
             if depth < DEEPEST && seen < MOST_DIRECTORIES {
                 open.push((inner, depth + 1));

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::MOST_CGROUPS;
 use super::claim::CLAIM;
+use super::escaped::{name_text, text_path};
 use super::names::{NameKind, NamedCgroup};
 use crate::root::ReadError;
 use crate::wildcard::looks_like;
@@ -146,7 +147,7 @@ impl CgroupPattern {
                     next.push(below(name));
                     continue;
                 }
-                let directory = root.join(path);
+                let directory = root.join(text_path(path));
                 let entries = match fs::read_dir(&directory) {
                     Err(error)
                         if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
@@ -155,18 +156,17 @@ impl CgroupPattern {
                     }
                     entries => entries.map_err(|source| ReadError::Unreadable { path: directory, source })?,
                 };
-                // What goes while it is read is not there; nothing that is made by name is not UTF-8. A
-                // cgroup's files are among the cgroups in it.
+                // What goes while it is read is not there. A cgroup's files are among the cgroups in it.
                 let entries = entries.filter_map(Result::ok);
                 let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-                let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+                let names = entries.map(|entry| name_text(&entry.file_name()));
                 next.extend(names.filter(|entry| looks_like(name, entry)).map(|entry| below(&entry)));
             }
             next.truncate(MOST_CGROUPS);
             paths = next;
         }
         // A claim is nobody's load.
-        found.extend(paths.into_iter().filter(|path| path != CLAIM && root.join(path).is_dir()));
+        found.extend(paths.into_iter().filter(|path| path != CLAIM && root.join(text_path(path)).is_dir()));
         Ok(())
     }
 }

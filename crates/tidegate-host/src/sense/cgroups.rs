@@ -115,7 +115,7 @@ impl CgroupReader {
         let before = known.len();
         let mut fresh = false;
         for (path, selected_as) in found {
-            // A name that cannot be shown is no consumer's.
+            // A path that is too long is no consumer's.
             let name = match ConsumerName::new(&path) {
                 Ok(name) => name,
                 Err(error) => {
@@ -173,7 +173,7 @@ impl CgroupReader {
     pub fn read(&mut self, device: DeviceNumber) -> Result<(), ReadError> {
         let mut readings = Vec::with_capacity(self.cgroups.len());
         for name in self.cgroups.keys() {
-            let directory = self.tree.path().join(name.as_str());
+            let directory = self.tree.directory(name.as_str());
             let counted = self.tree.counters(name.as_str())?;
             readings.push(counted.zip(fs::metadata(directory).ok()).map(|(counters, metadata)| Reading {
                 inode: metadata.ino(),

@@ -20,6 +20,7 @@ use tidegate_units::{DailyPeriod, Iops, Shares};
 use crate::failure::CommandFailure;
 use crate::live::error::LiveError;
 use crate::live::{LiveLoading, LiveTenant};
+use crate::out;
 use file::{ContractFile, RequirementSet};
 use measuring::MeasuredStorage;
 use output::AdmitOutput;
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let founds: Vec<_> = all.iter().filter_map(|(_, found)| found.as_ref().ok()).collect();
     let impossible = all.iter().filter_map(|(set, found)| Some((*set, found.as_ref().err()?)));
     let impossible: Vec<_> = impossible.collect();
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     match &answers[..] {
         [] => {}
         [(period, answer)] if period.is_whole() => {
@@ -203,7 +204,7 @@ fn find(
 }
 
 fn print_json(document: &impl Serialize) -> Result<(), CommandFailure> {
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }

@@ -13,6 +13,7 @@ use tidegate_units::{ByteRate, Iops, Latency, ResourceName};
 
 use crate::failure::CommandFailure;
 use crate::http::CallerOptions;
+use crate::out;
 
 /// Compare configurations with running services
 #[derive(clap::Args)]
@@ -67,7 +68,7 @@ pub(crate) fn config(args: &ConfigArgs) -> Result<(), CommandFailure> {
     };
     let running: ServiceSettings = client.get("/v1/settings")?.read("list of settings")?;
     let differences = differences(&file, &running);
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer_pretty(&mut out, &differences).map_err(io::Error::from)?;
         writeln!(out)?;

@@ -1,6 +1,6 @@
 //! `tidegate dry-run`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use tidegate_service::status::{LawStatus, ServiceStatus};
 use super::{print_json, services, status};
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
+use crate::out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,7 +100,7 @@ pub(crate) fn dry_run(args: &DryRunArgs) -> Result<(), CommandFailure> {
             released: law.is_some_and(|law| law.released),
         })?;
     } else {
-        writeln!(io::stdout(), "{}", in_force(law, &target.resource, args.switch))?;
+        writeln!(out::stdout(), "{}", in_force(law, &target.resource, args.switch))?;
     }
     Ok(())
 }

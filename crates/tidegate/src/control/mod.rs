@@ -19,10 +19,11 @@ use serde::Serialize;
 use tidegate_service::status::ServiceStatus;
 
 use crate::http::{ServiceClient, ServiceError};
+use crate::out;
 
 /// Prints the answer of a command as one JSON document.
 fn print_json(answer: &impl Serialize) -> io::Result<()> {
-    writeln!(io::stdout(), "{}", serde_json::to_string_pretty(answer)?)
+    writeln!(out::stdout(), "{}", serde_json::to_string_pretty(answer)?)
 }
 
 /// Returns the status of a service.

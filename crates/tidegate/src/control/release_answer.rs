@@ -7,6 +7,8 @@ use tidegate_host::throttle::RemovedThrottles;
 
 use super::print_json;
 
+use crate::out;
+
 /// Tells what a release does.
 #[derive(Debug)]
 pub(super) struct ReleaseReport {
@@ -159,7 +161,7 @@ impl ReleaseReport {
 
     fn line(&self, line: Option<String>) -> io::Result<()> {
         match line.filter(|_| !self.is_json) {
-            Some(line) => writeln!(io::stdout(), "{line}"),
+            Some(line) => writeln!(out::stdout(), "{line}"),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! `tidegate set`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use super::target::ControlTarget;
 use super::{print_json, services};
 use crate::failure::CommandFailure;
 use crate::http::ServiceOptions;
+use crate::out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,7 +91,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
             in_force: in_force(settings, &target),
         })?;
     } else {
-        writeln!(io::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
+        writeln!(out::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use tidegate_service::explain::{ExplainError, JournalExplanation, ResourceExplan
 use crate::failure::CommandFailure;
 use crate::http::{CallerOptions, with_query};
 use crate::journal::place::{JournalPlace, JournalSpan};
+use crate::out;
 use crate::status;
 use names::CgroupNames;
 use text::ExplanationText;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         Some(url) => asked(args, url)?,
         None => read(args)?,
     };
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&explanations).map_err(io::Error::from)?)?;
     } else {
@@ -86,7 +87,7 @@ fn read(args: &Args) -> Result<Vec<ResourceExplanation>, CommandFailure> {
         ExplainError::Unknown(_) | ExplainError::Stopped => CommandFailure::Usage(error.to_string()),
     })?;
     for remark in remarks {
-        writeln!(io::stderr(), "tidegate: {remark}")?;
+        writeln!(out::stderr(), "tidegate: {remark}")?;
     }
     names.add_to(&mut explanations);
     Ok(explanations)

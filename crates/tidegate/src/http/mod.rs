@@ -5,7 +5,6 @@ mod error;
 mod options;
 mod peer;
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_http::BearerToken;
 use tidegate_tls::ClientTls;
-use tidegate_units::{is_unseen, visible};
+use tidegate_units::visible;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -29,7 +28,7 @@ use tokio_rustls::TlsConnector;
 pub(crate) use address::ServiceAddress;
 pub(crate) use error::ServiceError;
 pub(crate) use options::{CallerOptions, ServiceOptions, url_of_environment};
-pub(crate) use peer::PeerTrust;
+pub(crate) use peer::{PeerTrust, stranger_at};
 
 /// The time that a service has for an answer. It gives up itself after five seconds, and says so.
 const PATIENCE: Duration = Duration::from_secs(7);
@@ -282,27 +281,6 @@ fn with_visible_texts(document: Value) -> Value {
     }
 }
 
-/// Returns JSON, or another text, without characters that people do not see. In JSON it means the same: there these
-/// characters are in texts alone.
-fn escaped_body(body: String) -> String {
-    let is_shown = |c: char| matches!(c, '\n' | '\r' | '\t') || !is_unseen(c);
-    if body.chars().all(is_shown) {
-        return body;
-    }
-    let mut shown = String::with_capacity(body.len() + 16);
-    for c in body.chars() {
-        if is_shown(c) {
-            shown.push(c);
-            continue;
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            // Writing to a text does not fail.
-            let _ = write!(shown, "\\u{unit:04x}");
-        }
-    }
-    shown
-}
-
 fn answered(
     address: ServiceAddress,
     trust: PeerTrust,
@@ -317,15 +295,18 @@ fn answered(
     let Ok(body) = String::from_utf8(body.into()) else {
         return Err(ServiceError::Another { address, what: "its answer is no text".to_owned() });
     };
-    let body = escaped_body(body);
+    let body = visible(&body).into_owned();
     if status.is_success() {
         return Ok(ServiceAnswer { address, trust, body });
     }
     match serde_json::from_str::<Problem>(&body) {
-        Ok(Problem { error }) if status == StatusCode::SERVICE_UNAVAILABLE => {
-            Err(ServiceError::Unavailable { address, said: error })
+        Ok(Problem { error }) => {
+            let said = visible(&error).into_owned();
+            Err(match status {
+                StatusCode::SERVICE_UNAVAILABLE => ServiceError::Unavailable { address, said },
+                _ => ServiceError::Refused { address, status: status.as_u16(), said },
+            })
         }
-        Ok(Problem { error }) => Err(ServiceError::Refused { address, status: status.as_u16(), said: error }),
         Err(_) => Err(ServiceError::Another { address, what: line }),
     }
 }

@@ -4,10 +4,11 @@
 //! answers is not a service's, and a token is nothing for it.
 
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use tidegate_service::operator_socket;
+use tidegate_service::operator_socket::is_believed;
 use tidegate_sockets::holders;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -33,7 +34,11 @@ impl PeerTrust {
         };
         let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
         let is_owner = |folder: fs::Metadata| folder.uid() == user && folder.mode() & WRITABLE_BY_OTHERS == 0;
-        if operator_socket::is_believed(user) {
+<<<<<<< HEAD
+        if is_believed(user) {
+=======
+        if is_believed(user) {
+>>>>>>> h/D
             Self::Believed
         } else if folder.is_some_and(is_owner) {
             Self::OfFolder
@@ -50,7 +55,7 @@ impl PeerTrust {
             return Self::Unknown("plain HTTP does not tell who answers on another machine".to_owned());
         }
         let users = holders::users_of_tcp(peer);
-        match users.iter().find(|user| !operator_socket::is_believed(**user)) {
+        match users.iter().find(|user| !is_believed(**user)) {
             Some(stranger) => Self::Unknown(listens(*stranger)),
             None if users.is_empty() => {
                 Self::Unknown("the system does not tell who listens there".to_owned())
@@ -58,6 +63,16 @@ impl PeerTrust {
             None => Self::Believed,
         }
     }
+}
+
+/// Returns the reason why a program that listens at a plain HTTP address of this machine could be anybody's. `None`
+/// if it is known, if nothing listens, or if the address is another machine's.
+pub(crate) fn stranger_at(url: &str) -> Option<String> {
+    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    let mut here =
+        authority.to_socket_addrs().ok()?.filter(|address| address.ip().to_canonical().is_loopback());
+    let stranger = |address| holders::users_of_tcp(address).into_iter().find(|user| !is_believed(*user));
+    here.find_map(stranger).map(listens)
 }
 
 fn listens(user: u32) -> String {

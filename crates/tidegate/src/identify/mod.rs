@@ -21,6 +21,7 @@ use crate::admit::effort::MeasuringEffort;
 use crate::failure::CommandFailure;
 use crate::live::LiveLoading;
 use crate::load;
+use crate::out;
 use tidegate_program::page::plot::PlotError;
 
 /// Find out how a storage answers to what a controller does, by an experiment on it
@@ -139,7 +140,7 @@ fn show(
         let page = page().map_err(CommandFailure::Plot)?;
         fs::write(path, page).map_err(|source| CommandFailure::WriteReport { path: path.clone(), source })?;
     }
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
         writeln!(out)?;

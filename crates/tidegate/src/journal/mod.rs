@@ -12,6 +12,7 @@ use tidegate_program::rows::TableRow;
 use tidegate_units::{Bytes, Iops, Latency, Window};
 
 use crate::failure::CommandFailure;
+use crate::out;
 use crate::table_file::{TableFile, TablePath};
 use place::{JournalPlace, JournalSpan};
 
@@ -84,7 +85,7 @@ fn info(args: &InfoArgs) -> Result<(), CommandFailure> {
         newest: reader.newest()?.to_string(),
         bytes: reader.bytes(),
     };
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer(&mut out, &kept).map_err(io::Error::from)?;
         writeln!(out)?;

@@ -17,6 +17,7 @@ use tidegate_units::{Latency, ResourceName};
 use crate::failure::CommandFailure;
 use crate::journal::damaged;
 use crate::journal::place::{JournalPlace, JournalSpan};
+use crate::out;
 use text::RehearsalText;
 
 const EXAMPLES: &str = "\
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     let mut damage = None;
     let recorded = read(args, &reader, &mut damage)?;
     let rehearsed: Vec<RehearsedResource> = recorded.values().map(RecordedResource::rehearse).collect();
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer(&mut out, &rehearsed).map_err(io::Error::from)?;
         writeln!(out)?;

@@ -14,6 +14,7 @@ use tidegate_units::ResourceName;
 use crate::failure::CommandFailure;
 use crate::journal::damaged;
 use crate::journal::place::{JournalPlace, JournalSpan};
+use crate::out;
 use change::LoopChange;
 
 const EXAMPLES: &str = "\
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
             Err(error) => damage = damage.or(Some(damaged(error)?)),
         }
     }
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer(&mut out, &outcomes).map_err(io::Error::from)?;
         writeln!(out)?;

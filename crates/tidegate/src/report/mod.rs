@@ -18,6 +18,7 @@ use tidegate_units::ConsumerName;
 
 use crate::failure::CommandFailure;
 use crate::journal::place::JournalPlace;
+use crate::out;
 use crate::table_file::TablePath;
 use text::StatementText;
 
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     // The last one is the message of the failure.
     let last: Option<RollupError> = damage.next_back();
     for error in damage {
-        writeln!(io::stderr(), "tidegate: {error}")?;
+        writeln!(out::stderr(), "tidegate: {error}")?;
     }
     last.map_or(Ok(()), |error| Err(error.into()))
 }
@@ -109,7 +110,7 @@ fn unknown(reader: &RollupReader, name: &str, month: Month) -> CommandFailure {
 }
 
 fn print(args: &Args, statement: &MonthStatement) -> io::Result<()> {
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if args.json {
         serde_json::to_writer(&mut out, statement).map_err(io::Error::from)?;
         writeln!(out)

@@ -6,7 +6,7 @@ mod overrides_text;
 mod reports_text;
 pub(crate) mod text;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,6 +16,7 @@ use tidegate_service::status::ServiceStatus;
 use self::error::StatusError;
 use crate::failure::CommandFailure;
 use crate::http::{ServiceAnswer, ServiceOptions};
+use crate::out;
 use text::StatusText;
 
 const EXAMPLES: &str = "\
@@ -67,14 +68,14 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
         asked = Instant::now();
         match client.get("/v1/status") {
             Ok(answer) => print(args, &answer)?,
-            Err(error) => writeln!(io::stderr(), "{} tidegate: {error}", now())?,
+            Err(error) => writeln!(out::stderr(), "{} tidegate: {error}", now())?,
         }
     }
 }
 
 fn print(args: &Args, answer: &ServiceAnswer) -> Result<(), CommandFailure> {
     let status = read(answer)?;
-    let mut out = io::stdout().lock();
+    let mut out = out::stdout();
     match (args.json, args.watch) {
         (true, None) => writeln!(out, "{}", answer.body.trim_end())?,
         (true, Some(_)) => writeln!(out, "{}", one_line(&answer.body))?,

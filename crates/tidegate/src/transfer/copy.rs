@@ -1,12 +1,13 @@
 //! `tidegate transfer copy-catalogue`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::json;
 use tidegate_transfer::{BrokerConfig, Catalogue, CataloguePlace};
 
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// Copy a broker's catalogue to where another configuration keeps it: from its folder into NATS, or back
 ///
@@ -28,7 +29,7 @@ pub(crate) fn run(json: bool, args: &CopyArgs) -> Result<(), CommandFailure> {
     let [from, to] = [BrokerConfig::load(&args.from)?, BrokerConfig::load(&args.to)?];
     let copied = Catalogue::copy(kept(&from), kept(&to))?;
     let (objects, under_way) = (copied.objects, copied.under_way);
-    let mut out = io::stdout().lock();
+    let mut out = out::stdout();
     let said = if json {
         writeln!(out, "{}", json!({ "objects": objects, "under_way": under_way }))
     } else {

@@ -28,6 +28,8 @@ use tidegate_units::{ByteRate, Latency, ParseUnitError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::CommandFailure;
+use crate::http::stranger_at;
+use crate::out;
 use progress::ProgressBars;
 
 /// The default address of a broker.
@@ -91,6 +93,9 @@ impl BrokerArgs {
         let file = self.token_file.clone().or(from_environment);
         let token = file.map(|file| BearerToken::from_file(&file)).transpose();
         let token = token.map_err(|error| CommandFailure::Usage(error.to_string()))?;
+        if let Some(why) = stranger_at(url).filter(|_| token.is_some()) {
+            return Err(CommandFailure::Usage(format!("{url} gets no token: {why}")));
+        }
         Ok(BrokerClient::new(url, patience)?.with_token(token))
     }
 }
@@ -127,7 +132,7 @@ impl Args {
 }
 
 fn warn(what: &str) -> Result<(), CommandFailure> {
-    Ok(writeln!(io::stderr(), "tidegate: warning: {what}")?)
+    Ok(writeln!(out::stderr(), "tidegate: warning: {what}")?)
 }
 
 /// By which measure of its rate a transfer is judged.
@@ -483,7 +488,7 @@ impl TransferSummary {
             Ok(outcome) => self.done(number, &outcome, way),
             Err(error) => {
                 self.failed += 1;
-                writeln!(io::stderr(), "tidegate: {name}: {error}")?;
+                writeln!(out::stderr(), "tidegate: {name}: {error}")?;
                 if self.json {
                     let code = match &error {
                         MoveError::Copies { .. } => "copies",
@@ -532,7 +537,7 @@ impl TransferSummary {
             1 => line += ", 1 attempt failed",
             _ => line += &format!(", {failed} attempts failed"),
         }
-        Ok(writeln!(io::stdout(), "{line}")?)
+        Ok(writeln!(out::stdout(), "{line}")?)
     }
 
     fn finish(self) -> Result<(), CommandFailure> {
@@ -545,7 +550,7 @@ impl TransferSummary {
 
 fn print(document: &impl Serialize) -> Result<(), CommandFailure> {
     let json = serde_json::to_string_pretty(document).map_err(io::Error::from)?;
-    Ok(writeln!(io::stdout(), "{json}")?)
+    Ok(writeln!(out::stdout(), "{json}")?)
 }
 
 async fn list(args: &Args) -> Result<(), CommandFailure> {
@@ -594,7 +599,7 @@ async fn nodes(args: &Args) -> Result<(), CommandFailure> {
     });
     show(&["node", "reads", "writes", "waiting", "free", "sensor", "place"], rows)?;
     if nodes.waiting > 0 {
-        writeln!(io::stdout(), "{} waiting", nodes.waiting)?;
+        writeln!(out::stdout(), "{} waiting", nodes.waiting)?;
     }
     Ok(())
 }
@@ -620,14 +625,14 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), CommandF
         // Before it is forgotten: what is on a node that this machine does not know would be left there.
         let known = client.object_patiently(name).await.map(|object| unknown_place(&places, &object));
         if let Ok(Err(error)) = known {
-            writeln!(io::stderr(), "tidegate: {name}: not removed: {error}")?;
+            writeln!(out::stderr(), "tidegate: {name}: not removed: {error}")?;
             failed += 1;
             continue;
         }
         let object = match client.remove(name).await {
             Ok(object) => object,
             Err(error @ AskError::Refused(_)) => {
-                writeln!(io::stderr(), "tidegate: {name}: {error}")?;
+                writeln!(out::stderr(), "tidegate: {name}: {error}")?;
                 failed += 1;
                 continue;
             }
@@ -645,11 +650,11 @@ async fn remove_objects(args: &Args, remove: &RemoveArgs) -> Result<(), CommandF
             if let Err(error) = gone {
                 failed += 1;
                 let (node, key) = (&replica.node, &replica.key);
-                writeln!(io::stderr(), "tidegate: {name}: `{key}` is left on node `{node}`: {error}")?;
+                writeln!(out::stderr(), "tidegate: {name}: `{key}` is left on node `{node}`: {error}")?;
             }
         }
         if !args.json {
-            writeln!(io::stdout(), "{name}: removed")?;
+            writeln!(out::stdout(), "{name}: removed")?;
         }
         removed.push(object);
     }
@@ -677,7 +682,7 @@ fn show(heading: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(),
     let rows: Vec<Vec<String>> = std::iter::once(heading).chain(rows).collect();
     let width = |column| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let mut out = io::stdout().lock();
+    let mut out = out::stdout();
     for row in &rows {
         let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         writeln!(out, "{}", cells.join("  ").trim_end())?;

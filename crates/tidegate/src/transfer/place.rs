@@ -1,6 +1,6 @@
 //! `tidegate place`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use tidegate_transfer::ObjectName;
 use tidegate_transfer::wire::{DataDirection, TransferQuestion, TransferReservation, one_line};
@@ -8,6 +8,7 @@ use tidegate_units::{Bytes, Latency, ResourceName};
 
 use super::{BrokerArgs, NeedArgs, block_on, print};
 use crate::failure::CommandFailure;
+use crate::out;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     if args.json {
         print(&reservation)?;
     } else if let Some(granted) = &reservation.granted {
-        let mut out = io::stdout();
+        let mut out = out::stdout();
         let first = granted.expected_first_byte_s.map(Latency::from_secs_f64);
         let first = first.map_or_else(String::new, |first| format!(", its first byte after {first}"));
         let place = one_line(&granted.place);

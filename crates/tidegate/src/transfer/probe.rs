@@ -1,6 +1,6 @@
 //! `tidegate transfer probe`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::json;
 use tidegate_transfer::store::NodePlace;
@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Args, print};
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// Try what a storage node moves, and tell the broker
 ///
@@ -80,7 +81,7 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
     let active = node.read.active.saturating_add(node.write.active);
     if active > 0 {
         let many = if active == 1 { "1 transfer is".to_owned() } else { format!("{active} transfers are") };
-        writeln!(io::stderr(), "{name}: {many} under way there: what is found is what they leave")?;
+        writeln!(out::stderr(), "{name}: {many} under way there: what is found is what they leave")?;
     }
     let places = all.places()?;
     let place = places.find(name, &node.place).map_err(|error| CommandFailure::Probe(error.to_string()))?;
@@ -98,7 +99,7 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
     let mut is_clean = true;
     for (key, error) in probe.clean_up().await {
         is_clean = false;
-        writeln!(io::stderr(), "tidegate: `{key}` is left on node `{name}`: {error}")?;
+        writeln!(out::stderr(), "tidegate: `{key}` is left on node `{name}`: {error}")?;
     }
     let (written, read) = outcome?;
     let unread = read.as_ref().err().map(|error| failed_to_read(name, error));
@@ -115,7 +116,7 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
         };
         print(&json!({ "node": name, "write": part(written), "read": read.map(part), "peaks": peaks }))?;
     } else {
-        let mut out = io::stdout();
+        let mut out = out::stdout();
         let mut say = |way: &str, found: &ProbeResult, peak: Option<PeakNow>| {
             let what = match peak {
                 Some(PeakNow { bps, pinned: true }) => {
@@ -130,12 +131,12 @@ async fn probe(all: &Args, args: &ProbeArgs, limits: ProbeLimits) -> Result<(), 
         if let Some(read) = &read {
             say("reads", read, peaks.map(|peaks| peaks.read))?;
             if !matches!(place, NodePlace::Folder(_)) {
-                writeln!(io::stdout(), "{name}: what was read may have been in its server's memory")?;
+                writeln!(out::stdout(), "{name}: what was read may have been in its server's memory")?;
             }
         }
     }
     if let Some(unread) = unread {
-        writeln!(io::stderr(), "{unread}")?;
+        writeln!(out::stderr(), "{unread}")?;
     }
     if is_clean { Ok(()) } else { Err(CommandFailure::Transfers(1)) }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tidegate_transfer::{ObjectName, TransferEvent};
+use tidegate_units::visible;
 
 /// Names are cut off after so many characters, so that bars stand below each other and there is room for
 /// them.
@@ -102,7 +103,7 @@ impl TransferBar<'_> {
     fn say(&self, line: &str) {
         if let Some(all) = &self.bars.all {
             // It is shown, not told: what came of the transfer says it as well.
-            let _: io::Result<()> = all.println(line);
+            let _: io::Result<()> = all.println(visible(line));
         }
     }
 }

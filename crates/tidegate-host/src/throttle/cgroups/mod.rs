@@ -11,7 +11,9 @@ mod mark;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use self::mark::LimitMark;
 use super::capability::{CapabilityNeed, KernelCapability};
 use super::lowering::{self, LimitLowering, LoweringSteps};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
-use crate::cgroup::{CgroupClaim, CgroupTree, CgroupVersion, IoLimit};
+use crate::cgroup::{CgroupClaim, CgroupTree, CgroupVersion, IoLimit, path_text};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 
@@ -43,6 +45,10 @@ pub struct Cgroups {
     /// Those of them of which it is not known whether the limit is in force: setting it, or reading it back,
     /// failed.
     unsure: BTreeSet<CgroupDevice>,
+    /// The numbers of the directories of cgroups that have limits.
+    inodes: BTreeMap<ConsumerName, u64>,
+    /// The numbers of the directories that had limits when they were renamed, which v1 allows, or removed.
+    strays: BTreeSet<u64>,
     /// The devices that the kernel was told to count for.
     counted: BTreeSet<DeviceNumber>,
     looked: Instant,
@@ -67,7 +73,18 @@ impl Cgroups {
     fn of(root: SystemRoot, tree: CgroupTree) -> Self {
         let (held, unsure, counted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         let lowering = LimitLowering::new(&root);
-        Self { root, tree, held, unsure, counted, looked: Instant::ZERO, lowering, _claim: None }
+        Self {
+            root,
+            tree,
+            held,
+            unsure,
+            inodes: BTreeMap::new(),
+            strays: BTreeSet::new(),
+            counted,
+            looked: Instant::ZERO,
+            lowering,
+            _claim: None,
+        }
     }
 
     /// Puts the wanted limits into force, for all cgroups and devices; one that is not named is released. A
@@ -87,6 +104,7 @@ impl Cgroups {
         if now.saturating_since(self.looked) >= LOOK_AGAIN {
             self.looked = now;
             note(self.look());
+            note(self.release_strays());
         }
         note(self.count(wanted.keys().map(|(_, device)| *device).collect()));
         wanted.retain(|_, limit| *limit != IoLimit::NONE);
@@ -143,11 +161,56 @@ impl Cgroups {
     }
 
     fn directory(&self, cgroup: &ConsumerName) -> PathBuf {
-        self.tree.path().join(cgroup.as_str())
+        self.tree.directory(cgroup.as_str())
+    }
+
+    /// Forgets a limit whose cgroup is not at its path any more: another one may be there.
+    fn follow(&mut self, key: &CgroupDevice) {
+        let Some(known) = self.inodes.get(&key.0).copied().filter(|_| self.held.contains_key(key)) else {
+            return;
+        };
+        if inode(&self.directory(&key.0)) != Some(known) {
+            self.forget(key);
+            // By v2 a cgroup has no other name as long as it lives.
+            if self.tree.version() == CgroupVersion::V1 {
+                self.strays.insert(known);
+            }
+        }
+    }
+
+    /// Releases cgroups that were renamed while they had limits.
+    fn release_strays(&mut self) -> Result<(), ThrottleError> {
+        if self.strays.is_empty() {
+            return Ok(());
+        }
+        let (directories, read) = self.tree.all();
+        let strays = std::mem::take(&mut self.strays);
+        let mut failed = read.map_err(|source| marking(self.tree.path(), source));
+        for directory in directories {
+            if !inode(&directory).is_some_and(|inode| strays.contains(&inode)) {
+                continue;
+            }
+            // A pattern may mean it by its new name, too.
+            let name = path_text(directory.strip_prefix(self.tree.path()).unwrap_or(&directory));
+            if self.held.keys().any(|(cgroup, _)| cgroup.as_str() == name) {
+                continue;
+            }
+            match undo_in(&self.tree, &directory) {
+                Ok(_) => {
+                    tracing::info!("{name}: renamed while it was limited; its limits are what they were");
+                }
+                Err(source) => failed = failed.and(Err(marking(&directory, source))),
+            }
+        }
+        if failed.is_err() {
+            self.strays.extend(strays);
+        }
+        failed
     }
 
     /// Returns what is to be put into force for a limit to hold, if it does not yet.
     fn hold(&mut self, key: &CgroupDevice, limit: IoLimit) -> Result<Option<LimitMark>, ThrottleError> {
+        self.follow(key);
         let known = self.held.get(key).copied();
         let is_in_force = known.is_some_and(|mark| mark.in_force.is_about(mark.found.min(limit)));
         if is_in_force && !self.unsure.contains(key) {
@@ -256,6 +319,7 @@ impl Cgroups {
         // Whatever comes of it, it is to be released some time.
         self.held.insert(key.clone(), mark);
         self.unsure.insert(key.clone());
+        self.inodes.extend(inode(&directory).map(|inode| (key.0.clone(), inode)));
         if !self.tree.limit(&directory, device, mark.in_force)? {
             self.forget(key);
             if !directory.exists() || !self.is_there(device) {
@@ -280,6 +344,9 @@ impl Cgroups {
     fn forget(&mut self, key: &CgroupDevice) {
         self.held.remove(key);
         self.unsure.remove(key);
+        if !self.held.keys().any(|(cgroup, _)| *cgroup == key.0) {
+            self.inodes.remove(&key.0);
+        }
     }
 
     fn is_there(&self, device: DeviceNumber) -> bool {
@@ -287,6 +354,7 @@ impl Cgroups {
     }
 
     fn release(&mut self, key: &CgroupDevice) -> Result<(), ThrottleError> {
+        self.follow(key);
         let Some(mark) = self.held.get(key).copied() else { return Ok(()) };
         let directory = self.directory(&key.0);
         restore(&self.tree, &directory, key.1, mark)?;
@@ -311,6 +379,10 @@ impl Cgroups {
 
     /// Returns what is to be put into force for a limit to hold again.
     fn compare(&mut self, key: &CgroupDevice, mark: LimitMark) -> Result<Option<LimitMark>, ThrottleError> {
+        self.follow(key);
+        if !self.held.contains_key(key) {
+            return Ok(None);
+        }
         let directory = self.directory(&key.0);
         let Some(limits) = self.tree.limits(&directory)? else {
             self.forget(key);
@@ -380,24 +452,33 @@ pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
     let (directories, read) = tree.all();
     let mut failed = read.err();
     for directory in directories {
-        // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is
-        // not ours.
-        let Ok(Some(marks)) = mark::read(&tree, &directory) else { continue };
-        found += 1;
-        if marks.is_empty()
-            && let Err(error) = mark::clear(&tree, &directory)
-        {
-            failed.get_or_insert(error);
-        }
-        for (device, mark) in marks {
-            // What could not be put back is known to who tries it next.
-            let restored = restore(&tree, &directory, device, mark).map_err(io::Error::other);
-            if let Err(error) = restored.and_then(|()| mark::write(&tree, &directory, device, None)) {
+        match undo_in(&tree, &directory) {
+            Ok(was_marked) => found += usize::from(was_marked),
+            Err(error) => {
                 failed.get_or_insert(error);
             }
         }
     }
     failed.map_or(Ok(found), Err)
+}
+
+/// Puts back the limits that a cgroup, by its directory, had before an agent limited it. Returns true if it was
+/// marked.
+fn undo_in(tree: &CgroupTree, directory: &Path) -> io::Result<bool> {
+    // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is not ours.
+    let Ok(Some(marks)) = mark::read(tree, directory) else { return Ok(false) };
+    let mut failed = if marks.is_empty() { mark::clear(tree, directory) } else { Ok(()) };
+    for (device, mark) in marks {
+        // What could not be put back is known to who tries it next.
+        let restored = restore(tree, directory, device, mark).map_err(io::Error::other);
+        failed = failed.and(restored.and_then(|()| mark::write(tree, directory, device, None)));
+    }
+    failed.map(|()| true)
+}
+
+/// Returns the number of a cgroup's directory. No other cgroup gets it, whatever it is called.
+fn inode(directory: &Path) -> Option<u64> {
+    fs::metadata(directory).ok().map(|found| found.ino())
 }
 
 /// Returns the paths of the cgroups below the root that an agent limits.
@@ -417,9 +498,7 @@ pub(super) fn limited(root: &SystemRoot) -> io::Result<Vec<String>> {
         let seen = |device| limits.get(device).copied().unwrap_or_default();
         marks.iter().any(|(device, mark)| mark.theirs(seen(device)) != seen(device))
     };
-    let below = |directory: &PathBuf| {
-        directory.strip_prefix(tree.path()).unwrap_or(directory).to_string_lossy().into_owned()
-    };
+    let below = |directory: &PathBuf| path_text(directory.strip_prefix(tree.path()).unwrap_or(directory));
     Ok(directories.iter().filter(is_limited).map(below).collect())
 }
 

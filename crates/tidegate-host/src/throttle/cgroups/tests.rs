@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::{NamedTempFile, TempDir};
-use tidegate_testing::{Lack, LoopDevice, has_free_cgroups, lacks, limits_alone, until_true};
+use tidegate_testing::{Lack, LoopDevice, has_free_cgroups, lacks, limits_alone, until, until_true};
 use tidegate_units::{Iops, Latency, ResourceName};
 
 use super::*;
@@ -21,7 +21,7 @@ struct Machine {
     _file: NamedTempFile,
     /// Locks: `undo` affects the whole machine, so tests run one after the other, in whichever process. The
     /// first is of all tests that set limits, the second is the agent's own.
-    _alone: [File; 2],
+    _alone: (File, CgroupClaim),
 }
 
 impl Machine {
@@ -32,11 +32,11 @@ impl Machine {
             Ok(tree) => tree,
         };
         // Trying is done alone, too: two that try at once remove each other's cgroup.
-        let alone = [limits_alone(), File::open(tree.path()).unwrap()];
+        let alone = limits_alone();
         if !has_free_cgroups(tree.path()) {
             return None;
         }
-        alone[1].lock().unwrap();
+        let claim = until("the end of other agents", || tree.claim().ok());
         if let Err(error) = tree.try_out(|trial| mark::try_out(&tree, trial)) {
             return lacks(Lack::CgroupIo, error);
         }
@@ -52,7 +52,14 @@ impl Machine {
             fs::create_dir(tree.path().join(&name)).unwrap();
             ConsumerName::new(&name).unwrap()
         });
-        Some(Self { tree, device: disk.number().parse().unwrap(), disk, names, _file: file, _alone: alone })
+        Some(Self {
+            tree,
+            device: disk.number().parse().unwrap(),
+            disk,
+            names,
+            _file: file,
+            _alone: (alone, claim),
+        })
     }
 
     fn key(&self, cgroup: usize) -> CgroupDevice {

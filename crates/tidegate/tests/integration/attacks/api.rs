@@ -11,12 +11,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Gid, Uid, geteuid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::geteuid;
 use tidegate_testing::until;
 use tidegate_tls::{ClientFiles, TlsIdentity, TlsStream};
 
 use crate::attacks::pki::Authority;
+use crate::attacks::strangers::as_nobody;
 use crate::service::Service;
 
 const READERS: &str = "the-token-of-the-readers";
@@ -106,18 +106,14 @@ fn over_loopback_only_the_operators_token_changes_something() {
     assert_eq!(ask(&api, CHANGE, Some("the-new-token-of-the-operators")), 405);
 }
 
-/// Asks as another user: only this thread becomes it.
+/// Asks as another user.
 fn ask_as_nobody(socket: &Path, asked: &'static str, token: Option<&'static str>) -> Option<u16> {
     let socket = socket.to_owned();
     let asking = move || {
-        let (nobody, nogroup) = (Uid::from_raw(65_534), Gid::from_raw(65_534));
-        set_thread_groups(&[]).unwrap();
-        set_thread_res_gid(nogroup, nogroup, nogroup).unwrap();
-        set_thread_res_uid(nobody, nobody, nobody).unwrap();
         let stream = UnixStream::connect(socket).ok()?;
         Some(ask_over(stream, asked, token))
     };
-    thread::spawn(asking).join().unwrap()
+    as_nobody(asking)
 }
 
 #[test]

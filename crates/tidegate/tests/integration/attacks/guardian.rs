@@ -3,8 +3,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +14,9 @@ use std::time::{Duration, Instant};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::service::disk_reader::{self, read_without_pause};
-use tidegate_testing::{Lack, LoopDevice, has_namespaces, lacks, limits_alone, until};
+use tidegate_testing::{Lack, LoopDevice, has_namespaces, in_own_network, lacks, limits_alone, skip, until};
+
+use super::strangers::as_nobody;
 
 /// Every consumer is released within ten seconds; this is a busy machine's.
 const RELEASED_WITHIN: Duration = Duration::from_secs(40);
@@ -24,6 +28,8 @@ struct Machine {
     number: String,
     reader: Option<Child>,
     folder: TempDir,
+    /// The command that runs agents and releases.
+    isolation: &'static [&'static str],
     _disk: NamedTempFile,
     /// A lock: guardians and `tidegate release` undo the limits of the whole machine.
     _alone: File,
@@ -52,6 +58,7 @@ impl Machine {
             device,
             reader: None,
             folder,
+            isolation: &["unshare", "--net"],
             _disk: disk,
             _alone: alone,
         };
@@ -64,10 +71,14 @@ impl Machine {
     }
 
     fn is_limited(&self) -> bool {
+        self.is_limited_at(&self.cgroup)
+    }
+
+    fn is_limited_at(&self, cgroup: &Path) -> bool {
         let names = ["read_bps", "write_bps", "read_iops", "write_iops"];
         let files = names.map(|name| format!("blkio.throttle.{name}_device"));
         let files = files.into_iter().chain(["io.max".to_owned()]);
-        files.filter_map(|file| fs::read_to_string(self.cgroup.join(file)).ok()).any(|text| {
+        files.filter_map(|file| fs::read_to_string(cgroup.join(file)).ok()).any(|text| {
             text.lines().any(|line| line.split_once(' ').is_some_and(|(number, _)| number == self.number))
         })
     }
@@ -87,8 +98,13 @@ impl Machine {
     /// An agent that has limited the cgroup just now. In a network namespace of its own it is the only one
     /// there.
     fn agent(&self) -> Agent {
-        let config = self.folder.path().join("agent.toml");
         let cgroup = self.cgroup.file_name().unwrap().to_str().unwrap();
+        self.agent_of(cgroup)
+    }
+
+    /// The same with a pattern that means the cgroup.
+    fn agent_of(&self, cgroup: &str) -> Agent {
+        let config = self.folder.path().join("agent.toml");
         let device = self.device.name();
         let text = format!(
             "throttle = 'cgroup'\n[resource.disk]\ndevice = '{device}'\nlaw = 'pid'\ntarget = '20us'\n\
@@ -97,8 +113,8 @@ impl Machine {
         fs::write(&config, text).unwrap();
         let log = OpenOptions::new().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let process = until("an agent that may limit on this machine", || {
-            let mut agent = Command::new("unshare")
-                .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "agent", "-c"])
+            let mut agent = self
+                .tidegate(&["agent", "-c"])
                 .arg(&config)
                 .stderr(log.try_clone().unwrap())
                 .spawn()
@@ -116,12 +132,27 @@ impl Machine {
 
     fn release(&self, options: &[&str]) {
         // Limits of cgroups are the machine's; in this network namespace another agent may live.
-        let done = Command::new("unshare")
-            .args(["--net", env!("CARGO_BIN_EXE_tidegate"), "release"])
-            .args(options)
-            .output()
-            .unwrap();
+        let done = self.tidegate(&["release"]).args(options).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    fn tidegate(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.isolation[0]);
+        command.args(&self.isolation[1..]).arg(env!("CARGO_BIN_EXE_tidegate")).args(arguments);
+        command
+    }
+
+    /// Limits that outlive the agent and its guardian.
+    fn outlive_agent(&self) {
+        until("limits that outlive the agent and its guardian", || {
+            let mut agent = self.agent();
+            let guardian = agent.guardian();
+            signal("-STOP", &guardian);
+            agent.process.kill().unwrap();
+            agent.process.wait().unwrap();
+            signal("-KILL", &guardian);
+            self.is_limited().then_some(())
+        });
     }
 }
 
@@ -231,16 +262,74 @@ fn what_outlives_the_agent_and_its_guardian_is_released_and_what_is_alive_is_lef
         machine.is_limited().then_some(())
     });
     machine.await_release("the agent was killed");
-    until("limits that outlive the agent and its guardian", || {
-        let mut agent = machine.agent();
-        let guardian = agent.guardian();
-        signal("-STOP", &guardian);
-        agent.process.kill().unwrap();
-        agent.process.wait().unwrap();
-        signal("-KILL", &guardian);
-        machine.is_limited().then_some(())
-    });
+    machine.outlive_agent();
     // As the service's `ExecStopPost=` and its timer do.
     machine.release(&["--orphaned"]);
     assert!(!machine.is_limited());
+}
+
+#[test]
+fn another_user_stops_neither_an_agent_nor_the_release_of_what_it_left() {
+    in_own_network(|| {
+        let Some(mut machine) = Machine::new("stranger") else { return };
+        machine.isolation = &["env"];
+        let root = machine.cgroup.parent().unwrap().to_owned();
+        let _stranger = as_nobody(move || {
+            let folder = File::open(root).unwrap();
+            folder.lock().unwrap();
+            let name = |name: &str| SocketAddr::from_abstract_name(name).unwrap();
+            let sockets = UnixDatagram::bind_addr(&name("tidegate-agent")).unwrap();
+            let others = UnixListener::bind_addr(&name("tidegate-agent.0123456789abcdef")).unwrap();
+            (folder, sockets, others)
+        });
+        {
+            let _agent = machine.agent();
+            // An agent of root's keeps its place all the same.
+            let config = machine.folder.path().join("agent.toml");
+            let second = machine.tidegate(&["agent", "-c"]).arg(&config).output().unwrap();
+            let said = String::from_utf8(second.stderr).unwrap();
+            assert!(
+                said.contains("an agent throttles in this network namespace already (process "),
+                "{said}"
+            );
+            assert!(said.contains("is not an agent's, but user 65534's"), "{said}");
+        }
+        machine.await_release("the agent was killed");
+        machine.outlive_agent();
+        machine.release(&["--orphaned"]);
+        assert!(!machine.is_limited());
+    });
+}
+
+#[test]
+fn a_cgroup_that_is_renamed_while_it_is_limited_is_released() {
+    let Some(machine) = Machine::new("renamed") else { return };
+    let away = machine.cgroup.with_extension("away");
+    let agent = machine.agent();
+    if let Err(error) = fs::rename(&machine.cgroup, &away) {
+        skip(Lack::Kernel("cgroups v1"), error);
+        return;
+    }
+    until("the release of the renamed cgroup", || (!machine.is_limited_at(&away)).then_some(()));
+    fs::rename(&away, &machine.cgroup).unwrap();
+    until("a limit again", || machine.is_limited().then_some(()));
+    // Another one in its place has no limits of the first one, and the first one does not keep them.
+    fs::rename(&machine.cgroup, &away).unwrap();
+    fs::create_dir(&machine.cgroup).unwrap();
+    until("the release of the one before", || (!machine.is_limited_at(&away)).then_some(()));
+    agent.signal("-TERM");
+    machine.await_release("the agent ended");
+    fs::remove_dir(&machine.cgroup).unwrap();
+    fs::rename(&away, &machine.cgroup).unwrap();
+}
+
+#[test]
+fn a_cgroup_whose_name_has_control_characters_is_limited_like_any_other() {
+    let Some(machine) = Machine::new("\u{1b}]0;title\u{7}\u{202e}") else { return };
+    let agent = machine.agent_of("tidegate-attack-*");
+    assert!(machine.is_limited());
+    agent.signal("-TERM");
+    machine.await_release("the agent ended");
+    let log = machine.log();
+    assert!(!log.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{log:?}");
 }

@@ -1,0 +1,110 @@
+//! Another user listens where the command line looks for a service: no token goes there, nothing is believed, and
+//! nothing of an answer changes the terminal.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rustix::process::geteuid;
+use tidegate_testing::{Lack, in_own_network, skip};
+
+use super::strangers::as_nobody;
+use crate::service::{Service, text};
+
+const GATEWAY: &str = "
+listen = ['unix:nbd.sock']
+metrics = '127.0.0.1:0'
+[pool.p]
+backend = { kind = 'emulated', exponential = { rate = '200 IO/s', servers = 1, capacity = '1GiB' } }
+export.volume = { size = '64MiB' }
+";
+
+const TOKEN: &str = "the-token-of-the-operators";
+
+/// Answers every request of a listener with the same document, and keeps what was asked.
+fn answer(listener: TcpListener, status: &'static str, document: String) -> Arc<Mutex<String>> {
+    let asked = Arc::new(Mutex::new(String::new()));
+    let kept = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap_or_default();
+            kept.lock().unwrap().push_str(&String::from_utf8_lossy(&request[..length]));
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{document}",
+                document.len()
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    asked
+}
+
+/// A refusal that would clear the screen, and read backwards.
+const REFUSAL: &str = "{\"error\":\"\\u001b[2J\\u202egone\u{9b}31m\"}";
+
+/// Runs the program with a token, where no service has an operator's socket.
+fn tidegate(arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(arguments)
+        .env("TIDEGATE_RUN_DIR", folder.path())
+        .env("TIDEGATE_TOKEN_FILE", token)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_stranger_at_a_port_of_this_machine_gets_no_token_and_releases_nothing() {
+    if !geteuid().is_root() {
+        skip(Lack::Root, "another user");
+        return;
+    }
+    // What a gateway answers that throttles nothing.
+    let status = Service::start("serve", GATEWAY).get("/v1/status");
+    in_own_network(move || {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let listener = as_nobody(|| TcpListener::bind("127.0.0.1:9809").unwrap());
+        let asked = answer(listener, "200 OK", status);
+        let url = "http://127.0.0.1:9809";
+        // Whoever was named may be asked questions, and no more.
+        for command in [&["release", "--url", url][..], &["release", "--end", "--url", url]] {
+            let done = tidegate(command);
+            let said = text(&done.stderr);
+            assert_eq!(done.status.code(), Some(1), "{said}");
+            assert!(!text(&done.stdout).contains("released until"), "{said}");
+        }
+        // Nobody was named.
+        for command in [&["status"][..], &["release", "--end"]] {
+            let done = tidegate(command);
+            let said = text(&done.stderr);
+            assert_eq!(done.status.code(), Some(1), "{said}");
+            assert!(said.contains("is not asked: user 65534 listens there"), "{said}");
+        }
+        let listing = tidegate(&["transfer", "list", "--broker", url]);
+        assert!(text(&listing.stderr).contains("gets no token: user 65534 listens there"));
+        let asked = asked.lock().unwrap();
+        assert!(!asked.contains(TOKEN) && !asked.contains("POST") && !asked.contains("DELETE"), "{asked}");
+    });
+}
+
+#[test]
+fn the_token_goes_to_a_service_of_this_user_and_controls_in_answers_do_not_reach_the_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = answer(listener, "403 Forbidden", REFUSAL.to_owned());
+    for command in ["status", "explain", "release"] {
+        let done = tidegate(&[command, "--url", &url]);
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains(r"\u001b[2J\u202egone\u009b31m"), "{said:?}");
+        assert!(!said.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{said:?}");
+    }
+    assert!(asked.lock().unwrap().contains(TOKEN));
+}
