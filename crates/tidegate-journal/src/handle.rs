@@ -20,6 +20,12 @@ use crate::record::{
 use crate::time::WallTime;
 use crate::writer::{Retention, SegmentWriter, WriterPlan};
 
+/// The time for the last entries to reach the disk.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// The time between two looks at whether they have.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Settings of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalConfig {
@@ -148,14 +154,22 @@ impl JournalWriter {
         self.queue.flush(longest)
     }
 
-    /// Writes everything that was handed over, and ends the thread. Later entries are dropped.
+    /// Writes everything that was handed over, and ends the thread. Later entries are dropped. A thread whose disk
+    /// hangs is left behind.
     pub fn close(&self) {
         self.queue.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // A thread that panicked has written nothing since: there is nothing to be done here.
-            let _ = thread.join();
+        let Some(thread) = thread else { return };
+        let begun = std::time::Instant::now();
+        while !thread.is_finished() {
+            if begun.elapsed() > LAST_WRITE {
+                tracing::warn!("the disk of the decision journal hangs: its last entries are not written");
+                return;
+            }
+            thread::sleep(LOOK);
         }
+        // A thread that panicked has written nothing since: there is nothing to be done here.
+        let _ = thread.join();
     }
 }
 

@@ -183,7 +183,7 @@ async fn introduce(options: ConnectOptions, server: ReachedServer) -> Result<(Cl
     let listener = TcpListener::bind(loopback).await?;
     let address = listener.local_addr()?;
     // Other users of the machine can connect there, too. The library comes from an address that was free a
-    // moment ago, and nobody else does.
+    // moment ago, and no other program does.
     let local = TcpListener::bind(loopback).await?.local_addr()?;
     let mut relay = tokio::spawn(async move {
         loop {

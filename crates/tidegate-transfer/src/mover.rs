@@ -41,8 +41,8 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// default of a minute is 1 kB/s.
 const LEAST_MOVED: u64 = 64 * 1024;
 
-/// The least rate of a node as a part of the rate that the transfer needs (chosen: a node that is so slow serves
-/// nobody, and a transfer takes at most a hundred times as long as it should).
+/// The least rate of a node as a part of the rate that the transfer needs (chosen: a transfer takes at most a
+/// hundred times as long as it should).
 const LEAST_RATE: f64 = 0.01;
 
 /// The settings by which files are moved.

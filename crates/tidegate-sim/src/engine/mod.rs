@@ -409,19 +409,17 @@ impl<'a> Simulation<'a> {
     }
 
     fn run(&mut self, recorder: &mut dyn Recorder) -> Result<(), ScenarioError> {
-        let mut second = (self.now, 0);
+        let mut second = (self.now, self.work.events);
         for turn in 0_u64.. {
-            if turn.is_multiple_of(BETWEEN_QUESTIONS) {
-                if recorder.is_stopped() {
-                    return Err(ScenarioError::Stopped);
-                }
-                let (since, events) = second;
-                if self.now - since >= NANOS_PER_SECOND {
-                    second = (self.now, turn);
-                } else if turn - events > MOST_EVENTS_PER_SECOND {
-                    let at = Latency::from_nanos(self.now);
-                    return Err(ScenarioError::TooFast { at, most: MOST_EVENTS_PER_SECOND });
-                }
+            if turn.is_multiple_of(BETWEEN_QUESTIONS) && recorder.is_stopped() {
+                return Err(ScenarioError::Stopped);
+            }
+            let (since, events) = second;
+            if self.now - since >= NANOS_PER_SECOND {
+                second = (self.now, self.work.events);
+            } else if self.work.events.saturating_sub(events) > MOST_EVENTS_PER_SECOND {
+                let at = Latency::from_nanos(self.now);
+                return Err(ScenarioError::TooFast { at, most: MOST_EVENTS_PER_SECOND });
             }
             let planned = self.queue.next_at().unwrap_or(u64::MAX);
             let (array, due) = self.next_array();

@@ -351,7 +351,7 @@ fn the_schema_is_the_published_one() {
 fn refused_work(array: &str, workload: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
-        "name = \"x\"\nduration = \"1000h\"\n[array.lun]\n{array}\n[host.a]\n[vm.v]\nworkload = \"w\"\n\
+        "name = \"x\"\nduration = \"200s\"\n[array.lun]\n{array}\n[host.a]\n[vm.v]\nworkload = \"w\"\n\
          [workload.w]\n{workload}\n"
     );
     fs::write(folder.path().join("x.toml"), text).unwrap();

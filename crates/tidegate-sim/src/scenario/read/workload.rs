@@ -163,7 +163,7 @@ fn open(table: &Section<'_>, report: &mut FindingList<'_>) -> Option<OperationAr
         report.error(&rate.span, "`rate` must be more than nothing");
     }
     if let Some(rate) = rate.as_ref().filter(|rate| rate.value.per_second() > HIGHEST_RATE) {
-        report.error(&rate.span, format!("`rate` must be at most {}", Iops::new(HIGHEST_RATE)));
+        report.error(&rate.span, format!("`rate` must be at most {HIGHEST_RATE} IO/s"));
     }
     let spacings = [("poisson", ArrivalSpacing::Poisson), ("even", ArrivalSpacing::Even)];
     let spacing =

@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::SitePlan;
-use super::loading::LARGEST_BATCH;
 use crate::catalogue::CatalogueError;
 
 /// The time for a connection to be made, and for the server to describe itself.
@@ -28,6 +27,10 @@ pub(super) const WRITE: Duration = Duration::from_secs(2);
 
 /// The time between two looks at whether the connection is there, and between attempts to make it again.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The greatest number of entries that are asked for: they are in memory twice. A false server fills as many with
+/// messages of 128 KiB.
+pub(super) const LARGEST_BATCH: usize = 1_024;
 
 /// Messages of a subscription that wait to be read. The client library drops those beyond.
 const WAITING: usize = LARGEST_BATCH + 64;

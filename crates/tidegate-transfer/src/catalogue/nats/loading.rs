@@ -8,17 +8,13 @@ use bytes::Bytes;
 use futures_util::stream::StreamExt;
 use tokio::time::timeout;
 
-use super::connection::{CONNECT, unusable};
+use super::connection::{CONNECT, LARGEST_BATCH, unusable};
 use super::{CatalogueBucket, OPERATION, REST, number_of};
 use crate::catalogue::{BegunTransfer, CatalogueError, CatalogueState};
 use crate::wire::{CatalogueObject, DataDirection};
 
 /// The number of entries that are asked for at first; then twice as many for as long as they come quickly.
 const FIRST_BATCH: usize = 64;
-
-/// The greatest number of entries that are asked for: they are in memory twice. A false server fills as many with
-/// messages of 128 KiB.
-pub(super) const LARGEST_BATCH: usize = 1_024;
 
 /// The time without a question after which the server forgets a reader of the bucket. It is longer than a
 /// write that is not answered takes.
