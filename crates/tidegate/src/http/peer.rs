@@ -34,11 +34,7 @@ impl PeerTrust {
         };
         let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
         let is_owner = |folder: fs::Metadata| folder.uid() == user && folder.mode() & WRITABLE_BY_OTHERS == 0;
-<<<<<<< HEAD
         if is_believed(user) {
-=======
-        if is_believed(user) {
->>>>>>> h/D
             Self::Believed
         } else if folder.is_some_and(is_owner) {
             Self::OfFolder
