@@ -33,6 +33,7 @@ mod refusals;
 mod server;
 mod stream;
 mod token;
+mod unix_client;
 
 pub use access::{ApiAccess, ApiCredentials, ListenerTls};
 pub use connections::MOST_CONNECTIONS;

@@ -103,6 +103,7 @@ pub fn serve(
             break error;
         }
     };
+    size.hang_up();
     match error {
         Error::Disconnected | Error::PartialMessage | Error::SocketBroken(_) => FrontEndError::HungUp,
         Error::ReqHandlerError(error) if is_owner_gone(&error) => OwnerGone.into(),

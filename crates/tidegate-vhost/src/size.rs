@@ -70,9 +70,21 @@ impl DiskSize {
         };
         let number = header.first_chunk().map(|number| u32::from_ne_bytes(*number));
         if length == HEADER && number == Some(SET_CHANNEL) {
-            *self.channel() = passed_channel(socket)?;
+            self.replace_channel(passed_channel(socket)?);
         }
         Ok(())
+    }
+
+    /// Forgets the channel of a front end that has left.
+    pub(crate) fn hang_up(&self) {
+        self.replace_channel(None);
+    }
+
+    /// Closes the channel before in this thread, which serves this front end alone: the front end decides how
+    /// long that takes.
+    fn replace_channel(&self, channel: Option<UnixStream>) {
+        let before = std::mem::replace(&mut *self.channel(), channel);
+        drop(before);
     }
 
     fn channel(&self) -> MutexGuard<'_, Option<UnixStream>> {

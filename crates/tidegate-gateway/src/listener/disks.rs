@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use thiserror::Error;
+use tidegate_sockets::aside::is_behind;
 use tidegate_units::ConsumerName;
 use tidegate_vhost::{DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, OwnerGone};
 use tracing::{info, warn};
@@ -19,7 +20,7 @@ use crate::access::KnownClient;
 use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::{DiskOrder, NewDisk, properties, terms};
-use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient, too_many_passed};
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
@@ -163,7 +164,7 @@ impl DiskAcceptor {
             if !fds[1].revents().is_empty() {
                 return;
             }
-            match self.bound.accept().and_then(|connection| self.serve(connection)) {
+            match self.accept().and_then(|connection| self.serve(connection)) {
                 Ok(()) => {}
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -177,6 +178,11 @@ impl DiskAcceptor {
                 }
             }
         }
+    }
+
+    fn accept(&self) -> io::Result<AcceptedConnection> {
+        // Front ends pass descriptors on purpose, so that their listener cannot refuse these.
+        if is_behind() { Err(too_many_passed()) } else { self.bound.accept_passing() }
     }
 
     /// Serves a front end in a thread, or refuses it.
@@ -201,6 +207,7 @@ impl DiskAcceptor {
                 return Ok(());
             }
         };
+        let messages = UnixStream::from(stream.as_fd().try_clone_to_owned()?);
         let SeatReservation { export: id, slot, pin } = reserved;
         let disk = NEXT_DISK.fetch_add(1, Ordering::Relaxed);
         let (held, under_way) = sync_channel(0);
@@ -209,7 +216,7 @@ impl DiskAcceptor {
         let size = Arc::new(DiskSize::new(export.geometry.size));
         let door = Arc::clone(slot.door());
         let session = NewSession {
-            socket: Arc::new(stream.try_clone()?),
+            socket: Arc::new(stream),
             peer: peer.clone(),
             export: id,
             terms: terms(export.geometry),
@@ -230,7 +237,7 @@ impl DiskAcceptor {
             }
             if door.send(WorkerCommand::Session(Box::new(session))) {
                 let owner = WorkerOwner { door: Arc::clone(&door), disk };
-                let end = tidegate_vhost::serve(UnixStream::from(stream), properties, &size, owner);
+                let end = tidegate_vhost::serve(messages, properties, &size, owner);
                 let reason = match end {
                     FrontEndError::HungUp => end.to_string(),
                     _ => format!("the front end is no longer served: {end}"),
