@@ -12,6 +12,7 @@ mod hung_volume;
 mod idle_http_connections;
 mod lost_write_back;
 mod memory;
+mod operators_places;
 mod passed_descriptors;
 mod passed_sockets;
 mod pki;
