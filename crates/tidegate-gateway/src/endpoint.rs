@@ -8,16 +8,17 @@ use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
 
 use tidegate_nbd::handshake::TlsMode;
+use tidegate_sockets::aside::{PeerSocket, may_accept};
 
 use crate::access::{ClientOrigin, ProcessCredentials};
 use crate::config::{ListenConfig, ListenEndpoint, SocketFile as SocketFileConfig, TlsUse};
@@ -41,7 +42,7 @@ const MOST_GROUPS: usize = 1024;
 #[derive(Debug)]
 enum Socket {
     Unix {
-        listener: UnixListener,
+        listener: PeerSocket,
         /// `None` if systemd made it.
         _file: Option<SocketFile>,
     },
@@ -75,7 +76,7 @@ pub(crate) struct BoundEndpoint {
 /// A connection that was accepted.
 #[derive(Debug)]
 pub(crate) struct AcceptedConnection {
-    pub(crate) stream: OwnedFd,
+    pub(crate) stream: PeerSocket,
     pub(crate) peer: String,
     pub(crate) client: SocketClient,
     /// The use of TLS at its endpoint.
@@ -93,10 +94,9 @@ impl SocketClient {
     /// # Errors
     /// When the connection has ended.
     pub(crate) fn of(socket: impl AsFd) -> io::Result<Self> {
-        let socket = socket.as_fd().try_clone_to_owned()?;
         match sockopt::socket_domain(&socket)? {
-            AddressFamily::UNIX => Ok(unix_client(&socket.into()).0),
-            _ => Ok(tcp_client(TcpStream::from(socket).peer_addr()?.ip())),
+            AddressFamily::UNIX => Ok(unix_client(socket.as_fd()).0),
+            _ => Ok(tcp_client(TcpStream::from(socket.as_fd().try_clone_to_owned()?).peer_addr()?.ip())),
         }
     }
 }
@@ -106,13 +106,13 @@ fn tcp_client(address: IpAddr) -> SocketClient {
 }
 
 /// The client of a Unix socket, and its process.
-fn unix_client(stream: &UnixStream) -> (SocketClient, String) {
-    let peer = sockopt::socket_peercred(stream).ok();
+fn unix_client(stream: impl AsFd) -> (SocketClient, String) {
+    let peer = sockopt::socket_peercred(&stream).ok();
     let pid =
         peer.as_ref().map_or_else(|| "?".to_owned(), |peer| format!("pid {}", peer.pid.as_raw_nonzero()));
     let credentials = peer.map(|peer| ProcessCredentials {
         user: peer.uid.as_raw(),
-        groups: peer_groups(stream, peer.gid.as_raw()),
+        groups: peer_groups(stream.as_fd(), peer.gid.as_raw()),
     });
     let source =
         credentials.as_ref().map_or(ConnectionSource::Unknown, |peer| ConnectionSource::User(peer.user));
@@ -126,11 +126,13 @@ impl BoundEndpoint {
         match &config.endpoint {
             ListenEndpoint::Unix(path) => {
                 let socket = match tidegate_sockets::unix(path) {
-                    Some(listener) => Socket::Unix { listener, _file: None },
+                    Some(listener) => {
+                        Socket::Unix { listener: PeerSocket::new(listener.into()), _file: None }
+                    }
                     None => {
                         tidegate_sockets::make_folder(path)?;
                         remove_stale(path)?;
-                        let listener = bind_unix(path, &config.file)?;
+                        let listener = PeerSocket::new(bind_unix(path, &config.file)?);
                         let metadata = fs::symlink_metadata(path)?;
                         let file = SocketFile { path: path.clone(), inode: (metadata.dev(), metadata.ino()) };
                         Socket::Unix { listener, _file: Some(file) }
@@ -168,7 +170,13 @@ impl BoundEndpoint {
         &self.endpoint
     }
 
+    /// Accepts a connection whose client is not meant to pass descriptors.
     pub(crate) fn accept(&self) -> io::Result<AcceptedConnection> {
+        if may_accept(self) { self.accept_passing() } else { Err(too_many_passed()) }
+    }
+
+    /// Accepts a connection whose client may pass descriptors.
+    pub(crate) fn accept_passing(&self) -> io::Result<AcceptedConnection> {
         let tls = match self.tls {
             TlsUse::Off => TlsMode::Off,
             TlsUse::Offered => TlsMode::Offered,
@@ -176,20 +184,26 @@ impl BoundEndpoint {
         };
         match &self.socket {
             Socket::Unix { listener, .. } => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nonblocking(false)?;
+                let stream = PeerSocket::new(accept_with(listener, SocketFlags::CLOEXEC)?);
                 let (client, pid) = unix_client(&stream);
                 let peer = format!("{} {pid}", self.endpoint);
-                Ok(AcceptedConnection { stream: stream.into(), peer, client, tls })
+                Ok(AcceptedConnection { stream, peer, client, tls })
             }
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept()?;
                 prepare(&stream)?;
                 let client = tcp_client(address.ip());
-                Ok(AcceptedConnection { stream: stream.into(), peer: address.to_string(), client, tls })
+                let stream = PeerSocket::new(stream.into());
+                Ok(AcceptedConnection { stream, peer: address.to_string(), client, tls })
             }
         }
     }
+}
+
+/// The reason why a connection waits to be accepted: closing it later could take long.
+pub(crate) fn too_many_passed() -> io::Error {
+    let why = "too many descriptors that clients passed wait to be closed";
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
@@ -225,7 +239,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 /// Binds a Unix socket whose file is never more open than it is to be: it is made without rights, then given
 /// to its owner, then opened, and only then listened on.
-fn bind_unix(path: &Path, file: &SocketFileConfig) -> io::Result<UnixListener> {
+fn bind_unix(path: &Path, file: &SocketFileConfig) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // On Linux a socket's file begins with the mode of the socket.
@@ -240,12 +254,12 @@ fn bind_unix(path: &Path, file: &SocketFileConfig) -> io::Result<UnixListener> {
         // What was made is of no use, and in the way of the next start only as a stale file.
         let _ = fs::remove_file(path);
     }
-    opened.map(|()| UnixListener::from(socket))
+    opened.map(|()| socket)
 }
 
 /// The groups of the process at the other end: its own and the supplementary ones. Where the kernel does not
 /// say, the one.
-fn peer_groups(stream: &UnixStream, own: u32) -> Vec<u32> {
+fn peer_groups(stream: BorrowedFd<'_>, own: u32) -> Vec<u32> {
     let mut groups: Vec<libc::gid_t> = vec![0; MOST_GROUPS];
     let mut length = std::mem::size_of_val(&groups[..]) as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `groups`, which has that many, and then how many it
@@ -288,6 +302,6 @@ mod tests {
     fn the_kernel_tells_the_groups_of_the_other_side() {
         let (one, _other) = UnixStream::pair().unwrap();
         let own = rustix::process::getgid().as_raw();
-        assert!(peer_groups(&one, own).contains(&own));
+        assert!(peer_groups(one.as_fd(), own).contains(&own));
     }
 }

@@ -39,6 +39,7 @@ mod io_errors;
 mod listener;
 mod memory;
 mod message;
+mod passed;
 mod peers;
 mod processors;
 mod refusals;

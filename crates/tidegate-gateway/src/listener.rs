@@ -17,6 +17,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::Timespec;
 use thiserror::Error;
 use tidegate_nbd::handshake::{ExportAnswer, ServerError, ServerEvent, ServerHandshake};
+use tidegate_sockets::aside::{PeerSocket, receive};
 use tidegate_tls::{TlsRelay, TlsStream};
 use tracing::{debug, info, warn};
 
@@ -48,7 +49,7 @@ const _: () = assert!(CHUNK <= READ_AHEAD);
 /// Handshakes under way, with a handle on their sockets to end them, and what became of others.
 #[derive(Debug, Default)]
 pub(crate) struct RunningHandshakes {
-    running: Mutex<ConnectionCrowd<OwnedFd>>,
+    running: Mutex<ConnectionCrowd<PeerSocket>>,
     /// Connections that have not asked for anything yet.
     waiting: AtomicUsize,
     ended: AtomicU64,
@@ -102,7 +103,7 @@ impl RunningHandshakes {
         &self.refusals
     }
 
-    fn lock(&self) -> MutexGuard<'_, ConnectionCrowd<OwnedFd>> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionCrowd<PeerSocket>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,7 +219,8 @@ impl Acceptor {
                     ) => {}
                 Err(error) => {
                     self.complain(&error);
-                    if is_exhausted(&error) && !self.make_way(doorstep) {
+                    let must_wait = error.kind() == io::ErrorKind::ResourceBusy;
+                    if must_wait || is_exhausted(&error) && !self.make_way(doorstep) {
                         let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
                         // If it is interrupted, the next failure waits again.
                         let _ = poll(&mut fds, Some(&ACCEPT_PAUSE));
@@ -363,7 +365,7 @@ impl From<tidegate_tls::HandshakeError> for HandshakeError {
 
 /// A client's connection during its handshake.
 enum HandshakeWire {
-    Plain(OwnedFd),
+    Plain(PeerSocket),
     Tls(Box<TlsStream>),
 }
 
@@ -497,9 +499,9 @@ impl HandshakeWire {
         match self {
             Self::Plain(socket) => loop {
                 sockopt::set_socket_timeout(&*socket, Timeout::Recv, Some(left_until(deadline)?))?;
-                match rustix::net::recv(&*socket, &mut *buffer, RecvFlags::empty()) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    received => return Ok(received?.0),
+                match receive(&*socket, buffer, RecvFlags::empty()) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    received => return Ok(received?),
                 }
             },
             Self::Tls(stream) => Ok(stream.read(buffer, deadline)?),
@@ -516,11 +518,12 @@ impl HandshakeWire {
             // Invariant: TLS is asked for once, and only where it is configured.
             return Err(tidegate_tls::HandshakeError::HungUp);
         };
-        TlsStream::accept(socket.try_clone().map_err(tidegate_tls::HandshakeError::Io)?, &tls, deadline)
+        let socket = socket.as_fd().try_clone_to_owned().map_err(tidegate_tls::HandshakeError::Io)?;
+        TlsStream::accept(socket, &tls, deadline)
     }
 
     /// For the worker's ring, which has no use for the timeouts of the handshake.
-    fn into_session(self) -> io::Result<(OwnedFd, Option<TlsRelay>)> {
+    fn into_session(self) -> io::Result<(PeerSocket, Option<TlsRelay>)> {
         match self {
             Self::Plain(socket) => {
                 for timeout in [Timeout::Recv, Timeout::Send] {
@@ -528,7 +531,10 @@ impl HandshakeWire {
                 }
                 Ok((socket, None))
             }
-            Self::Tls(stream) => stream.split().map(|(socket, relay)| (socket, Some(relay))),
+            Self::Tls(stream) => {
+                let (socket, relay) = stream.split()?;
+                Ok((PeerSocket::to_this_process(socket), Some(relay)))
+            }
         }
     }
 }

@@ -16,12 +16,14 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use slab::Slab;
 use tidegate_nbd::AllocationMap;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_ublk::RingCommand;
 use tidegate_vhost::EventDescriptor;
 
 use crate::bell::WorkerBell;
 use crate::buffer::AlignedBuffer;
 use crate::message::{MessageItem, ReadyReply, ReplyMessage};
+use crate::passed::PassedRoom;
 use crate::request::SyncRange;
 use crate::upstream::link::OutgoingRequest;
 
@@ -149,6 +151,8 @@ impl From<Box<ReplyMessage<OutgoingRequest>>> for LentMemory {
 struct RingOperation {
     token: RingToken,
     held: LentMemory,
+    /// Where a receive puts the descriptors that the other side passes, if it can.
+    room: Option<PassedRoom>,
 }
 
 pub(crate) struct IoRing {
@@ -157,6 +161,8 @@ pub(crate) struct IoRing {
     watching: CompletionWatch,
     polling: Polling,
     operations: Slab<RingOperation>,
+    /// Rooms that no receive uses now.
+    rooms: Vec<PassedRoom>,
     /// Completions taken out of the kernel's queue before their turn.
     early: VecDeque<cqueue::Entry>,
     /// Bytes that the kernel copies when it is next entered: see [`IoRing::copying`].
@@ -246,7 +252,8 @@ impl IoRing {
         let _ = uring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS, 0]);
         let polling = Polling::default();
         let (operations, early) = (Slab::new(), VecDeque::new());
-        let mut ring = Self { uring, bell, watching, polling, operations, early, copying: 0 };
+        let rooms = Vec::new();
+        let mut ring = Self { uring, bell, watching, polling, operations, rooms, early, copying: 0 };
         ring.listen();
         Ok(ring)
     }
@@ -357,26 +364,41 @@ impl IoRing {
                 RingToken::Cancelled => continue,
                 _ => {}
             }
-            let result = match entry.result() {
+            let mut result = match entry.result() {
                 count if count >= 0 => Ok(count as usize),
                 error => Err(io::Error::from_raw_os_error(-error)),
             };
+            if let Some(mut room) = operation.room {
+                if result.is_ok() {
+                    result = room.close_passed().and(result);
+                }
+                self.rooms.push(room);
+            }
             return Some(CompletedOperation { token: operation.token, result, held: operation.held });
         }
     }
 
-    /// Receives into a part of the buffer: at least one byte, or all of it when `whole`.
+    /// Receives into a part of the buffer: at least one byte, or all of it when `whole` and the other side
+    /// cannot pass descriptors.
     pub(crate) fn receive(
         &mut self,
         token: RingToken,
-        fd: BorrowedFd<'_>,
+        socket: &PeerSocket,
         mut buffer: AlignedBuffer,
         part: BufferPart,
         whole: bool,
     ) {
         let (memory, length) = window(&mut buffer, part);
+        let fd = Fd(socket.as_raw_fd());
+        if socket.passes_descriptors() {
+            let mut room = self.rooms.pop().unwrap_or_else(PassedRoom::new);
+            // Without MSG_WAITALL: kernels before 6.4 would go on, and put further descriptors over the first.
+            let flags = libc::MSG_CMSG_CLOEXEC as u32;
+            let entry = opcode::RecvMsg::new(fd, room.prepare(memory, length)).flags(flags).build();
+            return self.submit_with_room(token, entry, LentMemory::Buffer(buffer), Some(room));
+        }
         let flags = if whole { libc::MSG_WAITALL } else { 0 };
-        let entry = opcode::Recv::new(Fd(fd.as_raw_fd()), memory, length).flags(flags).build();
+        let entry = opcode::Recv::new(fd, memory, length).flags(flags).build();
         self.submit(token, entry, LentMemory::Buffer(buffer));
     }
 
@@ -463,11 +485,21 @@ impl IoRing {
     }
 
     fn submit(&mut self, token: RingToken, entry: squeue::Entry, held: LentMemory) {
-        let key = self.operations.insert(RingOperation { token, held });
+        self.submit_with_room(token, entry, held, None);
+    }
+
+    fn submit_with_room(
+        &mut self,
+        token: RingToken,
+        entry: squeue::Entry,
+        held: LentMemory,
+        room: Option<PassedRoom>,
+    ) {
+        let key = self.operations.insert(RingOperation { token, held, room });
         let entry = entry.user_data(key as u64);
         loop {
-            // SAFETY: the entry points only to a static, or into `held`, which `operations` owns until the
-            // completion. Moving a Buffer or a Box does not move the memory it owns. The descriptor is
+            // SAFETY: the entry points only to a static, or into `held` or `room`, which `operations` owns until
+            // the completion. Moving a Buffer or a Box or a room does not move the memory it owns. The descriptor is
             // borrowed from its owner now; the kernel takes its own reference in `submit_and_wait`, before
             // the owner can close it: sessions and exports are dropped only when none of their operations is
             // outstanding, and `held` has a share of an event.
@@ -630,14 +662,9 @@ mod tests {
             let bell = Arc::new(WorkerBell::new().unwrap());
             let mut ring = IoRing::new(WORKER_ENTRIES, CompletionWatch::WhenWorthwhile, bell).unwrap();
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            let ours = PeerSocket::to_this_process(ours.into());
             let part = BufferPart { start: 0, length: 4096 };
-            ring.receive(
-                RingToken::Received { session: 0 },
-                ours.as_fd(),
-                AlignedBuffer::zeroed(4096),
-                part,
-                true,
-            );
+            ring.receive(RingToken::Received { session: 0 }, &ours, AlignedBuffer::zeroed(4096), part, true);
             let writer = std::thread::spawn(move || {
                 for _ in 0..2_000 {
                     std::io::Write::write_all(&mut theirs, &[1]).unwrap();

@@ -1,10 +1,10 @@
 //! A client's connection in the transmission phase, or a virtual machine's to its disk.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tidegate_nbd::SessionTerms;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::Instant;
 
 use crate::device::SessionDevice;
@@ -42,7 +42,7 @@ pub(crate) struct MemoryWait {
 
 #[derive(Debug)]
 pub(crate) struct ClientSession {
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<PeerSocket>,
     pub(crate) peer: String,
     /// The worker's key of its export.
     pub(crate) export: usize,

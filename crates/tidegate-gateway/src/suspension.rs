@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_nbd::transmission::MessageStyle;
 use tidegate_nbd::{BlockSizes, ExportGeometry, SessionTerms, TransmissionFlags};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::ConsumerName;
 use tracing::info;
 
@@ -35,7 +36,7 @@ const LONGEST_INDEX: u64 = 64 << 20;
 /// A session without its gateway: an open connection, and what its client has been told.
 #[derive(Debug)]
 pub struct SuspendedSession {
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<PeerSocket>,
     pub(crate) consumer: ConsumerName,
     pub(crate) peer: String,
     pub(crate) volume: VolumeIdentity,
@@ -174,8 +175,10 @@ pub fn load(state: OwnedFd, sockets: Vec<OwnedFd>) -> Result<Vec<SuspendedSessio
         return Err(SuspensionError::Version(version));
     }
     let index: StateIndex = serde_json::from_str(&line)?;
-    let mut sockets: Vec<(u64, OwnedFd)> =
-        sockets.into_iter().map(|socket| Ok((inode(&socket)?, socket))).collect::<io::Result<_>>()?;
+    let mut sockets: Vec<(u64, PeerSocket)> = sockets
+        .into_iter()
+        .map(|socket| Ok((inode(&socket)?, PeerSocket::new(socket))))
+        .collect::<io::Result<_>>()?;
     let mut sessions = Vec::new();
     for entry in index.sessions {
         if entry.unread > length {
@@ -272,7 +275,7 @@ fn still_true(told: &ExportGeometry, now: &ExportGeometry) -> Result<(), String>
 }
 
 /// Returns true if a connection without TLS came by an endpoint that requires it now.
-fn needs_tls(socket: &OwnedFd, listen: &[ListenConfig]) -> bool {
+fn needs_tls(socket: &PeerSocket, listen: &[ListenConfig]) -> bool {
     let Ok(own) = rustix::net::getsockname(socket) else { return false };
     let mut required = listen.iter().filter(|listen| listen.tls == TlsUse::Required);
     match std::net::SocketAddr::try_from(own.clone()) {
@@ -303,7 +306,7 @@ mod tests {
             blocks: BlockSizes::DEFAULT,
         };
         SuspendedSession {
-            socket: Arc::new(UnixStream::pair().unwrap().0.into()),
+            socket: Arc::new(PeerSocket::new(UnixStream::pair().unwrap().0.into())),
             consumer: consumer.parse().unwrap(),
             peer: "someone".to_owned(),
             volume: VolumeIdentity::of_emulated_device(),

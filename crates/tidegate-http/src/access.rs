@@ -78,8 +78,7 @@ impl ApiCredentials {
         }
         match from {
             ConnectionOrigin::Process { uid } => {
-                let operates = *uid == 0 || *uid == geteuid().as_raw();
-                let role = if operates { Role::Operator } else { Role::Reader };
+                let role = if operates(*uid) { Role::Operator } else { Role::Reader };
                 Ok(caller(role, format!("uid {uid}")))
             }
             ConnectionOrigin::Loopback if self.readers.is_none() => Ok(None),
@@ -92,6 +91,11 @@ impl ApiCredentials {
             ConnectionOrigin::Loopback | ConnectionOrigin::Encrypted => Err(UnknownCaller::Nothing),
         }
     }
+}
+
+/// Returns true if processes of a user operate through a Unix socket.
+pub(crate) fn operates(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
 }
 
 /// The credentials of an API, which a reload may change.

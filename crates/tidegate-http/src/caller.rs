@@ -26,6 +26,14 @@ pub struct Caller {
     pub name: String,
 }
 
+impl Caller {
+    /// Returns true for the caller of a request that is an operator.
+    #[must_use]
+    pub fn is_operator(caller: Option<&Self>) -> bool {
+        caller.is_some_and(|caller| caller.role == Role::Operator)
+    }
+}
+
 /// Refuses a request that changes something, unless its caller is an operator. A layer for the routes of an
 /// API: [`axum::middleware::from_fn`] makes one of it.
 pub async fn only_operators_change(request: Request, next: Next) -> Response {

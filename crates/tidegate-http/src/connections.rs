@@ -3,15 +3,25 @@
 //! An attacker may keep every connection open, and open new ones as fast as it likes. A refusal of the newest
 //! would then refuse the honest client with the same probability as any connection of the attacker. That is
 //! close to one. So the oldest connection without a complete request makes room. An honest client sends its
-//! request together with its connection, so it is read before 64 others have been accepted. A connection that
-//! is being answered never makes room. The number of those is bounded by the work of the service itself.
+//! request together with its connection, so it is read before 64 others have been accepted.
+//!
+//! Clients that nobody knows yet, readers and operators have places of their own, and so have clients of Unix
+//! sockets and of the network. A connection that is being answered never makes room, but it takes a place from
+//! its own kind alone. So however many readers are being answered, an operator gets in.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections of one server.
+use crate::answer::AnswerProgress;
+
+/// Connections of readers, and as many that have not asked for anything yet: from the network, and through Unix
+/// sockets.
 pub const MOST_CONNECTIONS: usize = 64;
+
+/// Connections of operators: from the network, and through Unix sockets.
+pub const MOST_OPERATORS: usize = 32;
 
 /// An answer that its client has had so long to take may make room.
 const GRACE: Duration = Duration::from_secs(1);
@@ -44,6 +54,21 @@ impl From<IpAddr> for ConnectionSource {
     }
 }
 
+impl ConnectionSource {
+    /// Returns true for a client of a Unix socket.
+    const fn is_local(self) -> bool {
+        matches!(self, Self::User(_))
+    }
+
+    /// Returns true if the client is on another machine.
+    pub(crate) fn is_remote(self) -> bool {
+        match self {
+            Self::Network(address) => !address.to_canonical().is_loopback(),
+            Self::User(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for ConnectionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,26 +78,57 @@ impl fmt::Display for ConnectionSource {
     }
 }
 
+/// The knowledge of a connection's client, by which it has its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ClientStanding {
+    /// No request of it was accepted yet.
+    Unknown,
+    /// It may read.
+    Reader,
+    /// It has shown that it may change something.
+    Operator,
+}
+
+impl ClientStanding {
+    const fn places(self) -> usize {
+        match self {
+            Self::Unknown | Self::Reader => MOST_CONNECTIONS,
+            Self::Operator => MOST_OPERATORS,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Connection {
     id: u64,
     source: ConnectionSource,
+    standing: ClientStanding,
     phase: ConnectionPhase,
     since: Instant,
+    progress: Arc<AnswerProgress>,
 }
 
 impl Connection {
     fn may_make_room(&self, now: Instant) -> bool {
         match self.phase {
+            // No answer that is worth waiting for.
+            _ if self.standing == ClientStanding::Unknown => true,
             ConnectionPhase::Waiting => true,
             ConnectionPhase::Answering | ConnectionPhase::Streaming => false,
-            ConnectionPhase::Sending => now.saturating_duration_since(self.since) >= GRACE,
+            ConnectionPhase::Sending => {
+                self.progress.is_taken() || now.saturating_duration_since(self.since) >= GRACE
+            }
         }
+    }
+
+    /// Returns true if it has its place among clients of this standing and door.
+    fn is_among(&self, source: ConnectionSource, standing: ClientStanding) -> bool {
+        self.standing == standing && self.source.is_local() == source.is_local()
     }
 }
 
 /// The answer to a new connection.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmittedConnection {
     /// It is served under this number.
     Open(u64),
@@ -103,32 +159,67 @@ fn network(source: IpAddr) -> IpAddr {
 
 impl OpenConnections {
     /// Takes a new connection. Among those that may make room it is the oldest of the source that has most.
-    pub(crate) fn admit(&mut self, source: ConnectionSource, now: Instant) -> AdmittedConnection {
-        let displaced = if self.open.len() < MOST_CONNECTIONS {
-            None
-        } else {
-            let Some(at) = self.displaced(now) else { return AdmittedConnection::Full };
-            Some(self.open.swap_remove(at).id)
-        };
+    pub(crate) fn admit(
+        &mut self,
+        source: ConnectionSource,
+        standing: ClientStanding,
+        progress: Arc<AnswerProgress>,
+        now: Instant,
+    ) -> AdmittedConnection {
+        let Some(displaced) = self.make_room(source, standing, now) else { return AdmittedConnection::Full };
         let id = self.next;
         self.next += 1;
-        self.open.push(Connection { id, source, phase: ConnectionPhase::Waiting, since: now });
+        let phase = ConnectionPhase::Waiting;
+        self.open.push(Connection { id, source, standing, phase, since: now, progress });
         displaced
             .map_or(AdmittedConnection::Open(id), |displaced| AdmittedConnection::InPlaceOf(id, displaced))
     }
 
-    fn displaced(&self, now: Instant) -> Option<usize> {
+    /// Gives a connection a place among clients of this standing. One with a higher standing keeps that.
+    pub(crate) fn settle(&mut self, id: u64, standing: ClientStanding, now: Instant) -> AdmittedConnection {
+        let known = self.open.iter().find(|connection| connection.id == id);
+        let Some(source) = known.filter(|known| known.standing < standing).map(|known| known.source) else {
+            return AdmittedConnection::Open(id);
+        };
+        let Some(displaced) = self.make_room(source, standing, now) else { return AdmittedConnection::Full };
+        if let Some(connection) = self.open.iter_mut().find(|connection| connection.id == id) {
+            connection.standing = standing;
+        }
+        displaced
+            .map_or(AdmittedConnection::Open(id), |displaced| AdmittedConnection::InPlaceOf(id, displaced))
+    }
+
+    /// Makes room for one more connection of this kind, and returns the one that made it, if any had to.
+    /// `None`: every other one is being answered.
+    fn make_room(
+        &mut self,
+        source: ConnectionSource,
+        standing: ClientStanding,
+        now: Instant,
+    ) -> Option<Option<u64>> {
+        let is_among = |other: &Connection| other.is_among(source, standing);
+        if self.open.iter().filter(|other| is_among(other)).count() < standing.places() {
+            return Some(None);
+        }
+        let at = self.displaced(now, is_among)?;
+        Some(Some(self.open.swap_remove(at).id))
+    }
+
+    fn displaced(&self, now: Instant, is_among: impl Fn(&Connection) -> bool) -> Option<usize> {
         let of_source = |source| self.open.iter().filter(|other| other.source == source).count();
-        let candidates = self.open.iter().enumerate().filter(|(_, connection)| connection.may_make_room(now));
+        let candidates = self.open.iter().enumerate();
+        let candidates =
+            candidates.filter(|(_, connection)| is_among(connection) && connection.may_make_room(now));
         let order = candidates.min_by_key(|(_, connection)| {
             (std::cmp::Reverse(of_source(connection.source)), connection.since, connection.id)
         });
         order.map(|(at, _)| at)
     }
 
-    /// Removes the oldest connection that may make room. Called when a descriptor is needed.
+    /// Removes the oldest connection that may make room, and is no operator's. Called when a descriptor is
+    /// needed.
     pub(crate) fn remove_oldest(&mut self, now: Instant) -> Option<u64> {
-        let at = self.displaced(now)?;
+        let at = self.displaced(now, |connection| connection.standing < ClientStanding::Operator)?;
         Some(self.open.swap_remove(at).id)
     }
 
@@ -151,9 +242,11 @@ impl OpenConnections {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::answer::AnswerBody;
 
     const LOCAL: [u8; 4] = [127, 0, 0, 1];
 
@@ -161,19 +254,40 @@ mod tests {
         IpAddr::from(address).into()
     }
 
+    fn admit(
+        connections: &mut OpenConnections,
+        source: ConnectionSource,
+        standing: ClientStanding,
+        now: Instant,
+    ) -> AdmittedConnection {
+        connections.admit(source, standing, Arc::default(), now)
+    }
+
+    /// Opens a connection of a reader, in this phase.
+    fn reader(
+        connections: &mut OpenConnections,
+        source: ConnectionSource,
+        phase: ConnectionPhase,
+        now: Instant,
+    ) -> u64 {
+        let (AdmittedConnection::Open(id) | AdmittedConnection::InPlaceOf(id, _)) =
+            admit(connections, source, ClientStanding::Unknown, now)
+        else {
+            panic!("a newcomer is always taken")
+        };
+        assert_ne!(connections.settle(id, ClientStanding::Reader, now), AdmittedConnection::Full);
+        connections.enter(id, phase, now);
+        id
+    }
+
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_nothing_that_is_answered() {
         let (mut connections, now) = (OpenConnections::default(), Instant::now());
-        let AdmittedConnection::Open(honest) = connections.admit(source([10, 0, 0, 9]), now) else {
-            panic!()
-        };
-        let AdmittedConnection::Open(answered) = connections.admit(source(LOCAL), now) else { panic!() };
-        connections.enter(answered, ConnectionPhase::Answering, now);
+        let honest = reader(&mut connections, source([10, 0, 0, 9]), ConnectionPhase::Waiting, now);
+        let answered = reader(&mut connections, source(LOCAL), ConnectionPhase::Answering, now);
         for at in 1..1_000 {
-            assert_ne!(
-                connections.admit(source(LOCAL), now + Duration::from_millis(at)),
-                AdmittedConnection::Full
-            );
+            let later = now + Duration::from_millis(at);
+            reader(&mut connections, source(LOCAL), ConnectionPhase::Waiting, later);
         }
         let open: Vec<_> = connections.open.iter().map(|connection| connection.id).collect();
         assert_eq!(open.len(), MOST_CONNECTIONS);
@@ -181,28 +295,67 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_taken_makes_room_after_a_second() {
+    fn an_operator_gets_in_beside_readers_that_are_all_being_answered() {
         let (mut connections, now) = (OpenConnections::default(), Instant::now());
         for _ in 0..MOST_CONNECTIONS {
-            let AdmittedConnection::Open(id) = connections.admit(source(LOCAL), now) else { panic!() };
-            connections.enter(id, ConnectionPhase::Sending, now);
+            reader(&mut connections, source(LOCAL), ConnectionPhase::Answering, now);
         }
-        assert_eq!(connections.admit(source(LOCAL), now + GRACE / 2), AdmittedConnection::Full);
+        // Others who have not said who they are.
+        for at in 0..1_000 {
+            let later = now + Duration::from_millis(at);
+            assert_ne!(
+                admit(&mut connections, source(LOCAL), ClientStanding::Unknown, later),
+                AdmittedConnection::Full
+            );
+        }
+        let (AdmittedConnection::Open(id) | AdmittedConnection::InPlaceOf(id, _)) =
+            admit(&mut connections, source(LOCAL), ClientStanding::Unknown, now + GRACE)
+        else {
+            panic!("a newcomer is always taken")
+        };
+        assert_eq!(connections.settle(id, ClientStanding::Reader, now), AdmittedConnection::Full);
+        assert_eq!(connections.settle(id, ClientStanding::Operator, now), AdmittedConnection::Open(id));
+        assert_eq!(connections.settle(id, ClientStanding::Reader, now), AdmittedConnection::Open(id));
+        let local = ConnectionSource::User(0);
+        assert!(matches!(
+            admit(&mut connections, local, ClientStanding::Operator, now),
+            AdmittedConnection::Open(_)
+        ));
+    }
+
+    #[test]
+    fn an_answer_makes_room_once_it_is_taken_and_after_a_second_otherwise() {
+        let (mut connections, now) = (OpenConnections::default(), Instant::now());
+        let progress = Arc::new(AnswerProgress::default());
+        for _ in 0..MOST_CONNECTIONS {
+            reader(&mut connections, source(LOCAL), ConnectionPhase::Sending, now);
+        }
+        let newcomer = MOST_CONNECTIONS as u64;
+        admit(&mut connections, source(LOCAL), ClientStanding::Unknown, now);
+        let standing = ClientStanding::Reader;
+        assert_eq!(connections.settle(newcomer, standing, now + GRACE / 2), AdmittedConnection::Full);
+        connections.open[7].progress = Arc::clone(&progress);
+        drop(AnswerBody::new(Body::empty(), Arc::clone(&progress)));
+        progress.note_flush();
         assert_eq!(
-            connections.admit(source(LOCAL), now + GRACE),
-            AdmittedConnection::InPlaceOf(MOST_CONNECTIONS as u64, 0)
+            connections.settle(newcomer, standing, now + GRACE / 2),
+            AdmittedConnection::InPlaceOf(newcomer, 7)
+        );
+        admit(&mut connections, source(LOCAL), ClientStanding::Unknown, now);
+        assert_eq!(
+            connections.settle(newcomer + 1, standing, now + GRACE),
+            AdmittedConnection::InPlaceOf(newcomer + 1, 0)
         );
     }
 
     #[test]
     fn a_stream_never_makes_room() {
         let (mut connections, now) = (OpenConnections::default(), Instant::now());
-        let AdmittedConnection::Open(stream) = connections.admit(ConnectionSource::User(0), now) else {
-            panic!()
-        };
-        connections.enter(stream, ConnectionPhase::Streaming, now);
+        let user = ConnectionSource::User(1000);
+        let stream = reader(&mut connections, user, ConnectionPhase::Streaming, now);
         for at in 1..200 {
-            connections.admit(ConnectionSource::User(1000), now + Duration::from_secs(at));
+            let later = now + Duration::from_secs(at);
+            reader(&mut connections, user, ConnectionPhase::Waiting, later);
         }
         assert_eq!(connections.phase(stream), Some((ConnectionPhase::Streaming, now)));
     }
@@ -216,9 +369,9 @@ mod tests {
     }
 
     proptest! {
-        /// For any arrivals in any order, the bound holds, and connections that are being answered stay.
+        /// For any arrivals in any order, the bounds hold, and connections that are being answered stay.
         #[test]
-        fn the_bound_holds_and_what_is_answered_stays(
+        fn the_bounds_hold_and_what_is_answered_stays(
             steps in prop::collection::vec((0_u8..4, 0_u8..6, 0_u64..3_000), 0..400)
         ) {
             let (mut connections, begin) = (OpenConnections::default(), Instant::now());
@@ -227,27 +380,39 @@ mod tests {
                 elapsed += pause;
                 let now = begin + Duration::from_millis(elapsed);
                 let chosen = ids.get(usize::from(number) * ids.len() / 6).copied();
-                match (step, chosen) {
-                    (0 | 1, _) => match connections.admit(source([10, 0, 0, number]), now) {
-                        AdmittedConnection::Open(id) => ids.push(id),
-                        AdmittedConnection::InPlaceOf(id, displaced) => {
-                            prop_assert!(!answering.contains(&displaced));
-                            ids.retain(|known| *known != displaced);
-                            ids.push(id);
-                        }
-                        AdmittedConnection::Full => prop_assert_eq!(ids.len(), MOST_CONNECTIONS),
-                    },
+                let outcome = match (step, chosen) {
+                    (0 | 1, _) => {
+                        admit(&mut connections, source([10, 0, 0, number]), ClientStanding::Unknown, now)
+                    }
                     (2, Some(id)) => {
-                        connections.enter(id, ConnectionPhase::Answering, now);
-                        answering.push(id);
+                        let standing = [ClientStanding::Reader, ClientStanding::Operator][usize::from(number % 2)];
+                        let settled = connections.settle(id, standing, now);
+                        if settled != AdmittedConnection::Full {
+                            connections.enter(id, ConnectionPhase::Answering, now);
+                            answering.push(id);
+                        }
+                        settled
                     }
                     (3, Some(id)) => {
                         connections.enter(id, ConnectionPhase::Sending, now);
                         answering.retain(|known| *known != id);
+                        continue;
                     }
-                    _ => {}
+                    _ => continue,
+                };
+                if let AdmittedConnection::InPlaceOf(_, displaced) = outcome {
+                    prop_assert!(!answering.contains(&displaced));
+                    ids.retain(|known| *known != displaced);
                 }
-                prop_assert!(connections.open.len() <= MOST_CONNECTIONS);
+                if let AdmittedConnection::Open(id) | AdmittedConnection::InPlaceOf(id, _) = outcome
+                    && !ids.contains(&id)
+                {
+                    ids.push(id);
+                }
+                for standing in [ClientStanding::Unknown, ClientStanding::Reader, ClientStanding::Operator] {
+                    let of_standing = connections.open.iter().filter(|one| one.standing == standing);
+                    prop_assert!(of_standing.count() <= standing.places());
+                }
                 prop_assert_eq!(connections.open.len(), ids.len());
             }
         }

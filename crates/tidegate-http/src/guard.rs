@@ -1,10 +1,12 @@
-//! A guard for requests that change something: it checks where they come from.
+//! A guard against web pages of other sites: it checks where requests come from.
 //!
 //! A browser sends requests for any page that it shows, also to addresses that only its own machine reaches.
 //! Three headers tell such a request from that of a program that was told the address:
 //!
 //! - `Host`: a page whose name was pointed at our address afterwards (DNS rebinding) still says its own name
-//!   there. Addresses, `localhost`, the machine's own name and configured names are ours.
+//!   there. Addresses, `localhost`, the machine's own name and configured names are ours. To read, a name
+//!   without a dot will do, because no web page has one, and from another machine the machine's name in any
+//!   domain.
 //! - `Origin` and `Sec-Fetch-Site`: a browser says so when a page of another site asks.
 //! - `Content-Type`: a browser sends JSON to another site only after it has asked that site for permission,
 //!   which it never gets here.
@@ -18,9 +20,13 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode};
 use thiserror::Error;
 
-/// The names under which a server may be asked to change something, beside its addresses and `localhost`.
+/// The names under which a server may be asked, beside its addresses and `localhost`.
 #[derive(Debug, Clone, Default)]
-pub struct ServerNames(Arc<[String]>);
+pub struct ServerNames {
+    names: Arc<[String]>,
+    /// The machine's own name without its domain.
+    machine: Arc<str>,
+}
 
 /// The reasons why a request is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -64,20 +70,21 @@ impl ServerNames {
     /// These names, and the machine's own.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = String>) -> Self {
-        let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self::exactly(configured.into_iter().chain([own]))
+        let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+        let machine = first_label(&own).into();
+        Self { machine, ..Self::exactly(configured.into_iter().chain([own])) }
     }
 
     fn exactly(names: impl IntoIterator<Item = String>) -> Self {
         let plain = |name: String| name.trim_end_matches('.').to_ascii_lowercase();
-        Self(names.into_iter().map(plain).filter(|name| !name.is_empty()).collect())
+        let names = names.into_iter().map(plain).filter(|name| !name.is_empty()).collect();
+        Self { names, machine: "".into() }
     }
 
-    /// Checks a request's header. Requests that only ask for something pass: a browser keeps their answers
-    /// from pages of other sites.
-    pub(crate) fn check(&self, request: &Parts) -> Result<(), Unwelcome> {
-        if [Method::GET, Method::HEAD, Method::OPTIONS].contains(&request.method) {
-            return Ok(());
+    /// Checks a request's header. `is_remote`: it comes from another machine.
+    pub(crate) fn check(&self, request: &Parts, is_remote: bool) -> Result<(), Unwelcome> {
+        if only_reads(&request.method) {
+            return self.check_reading(request, is_remote);
         }
         let host = one(&request.headers, &header::HOST).ok_or(Unwelcome::NoHost)?;
         let host = authority(host).ok_or(Unwelcome::OtherHost)?;
@@ -96,6 +103,28 @@ impl ServerNames {
         check_body(request)
     }
 
+    /// Checks a request that only asks for something. A browser keeps the answer from pages of other sites, but
+    /// not from one whose name was pointed here. A client without `Host` is no browser.
+    fn check_reading(&self, request: &Parts, is_remote: bool) -> Result<(), Unwelcome> {
+        let host = match request.headers.contains_key(header::HOST) {
+            true => {
+                let host = one(&request.headers, &header::HOST).ok_or(Unwelcome::NoHost)?;
+                Some(authority(host).ok_or(Unwelcome::OtherHost)?)
+            }
+            false => None,
+        };
+        let may_read = |authority: &Authority| {
+            let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+            let is_of_machine = is_remote && !self.machine.is_empty() && first_label(&name) == &*self.machine;
+            let is_plain = !authority.as_str().contains('@') && !name.is_empty();
+            self.knows(authority) || is_plain && (!name.contains('.') || is_of_machine)
+        };
+        match [host.as_ref(), request.uri.authority()].into_iter().flatten().all(may_read) {
+            true => Ok(()),
+            false => Err(Unwelcome::OtherHost),
+        }
+    }
+
     fn knows(&self, authority: &Authority) -> bool {
         if authority.as_str().contains('@') {
             return false;
@@ -103,7 +132,7 @@ impl ServerNames {
         let host = authority.host();
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = host.trim_end_matches('.').to_ascii_lowercase();
-        address.parse::<IpAddr>().is_ok() || name == "localhost" || self.0.contains(&name)
+        address.parse::<IpAddr>().is_ok() || name == "localhost" || self.names.contains(&name)
     }
 }
 
@@ -113,6 +142,15 @@ pub(crate) fn check_body(request: &Parts) -> Result<(), Unwelcome> {
         return Err(Unwelcome::NotJson);
     }
     Ok(())
+}
+
+/// Returns true for a request that only asks for something.
+pub(crate) fn only_reads(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
+fn first_label(name: &str) -> &str {
+    name.split('.').next().unwrap_or_default()
 }
 
 fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -149,12 +187,22 @@ mod tests {
     use super::*;
 
     fn check(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), Unwelcome> {
+        check_from(false, method, uri, headers)
+    }
+
+    fn check_from(
+        is_remote: bool,
+        method: &str,
+        uri: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(), Unwelcome> {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let names = ServerNames::exactly(["Broker.example.".to_owned()]);
-        names.check(&request.body(()).unwrap().into_parts().0)
+        let names = ServerNames { machine: "gw1".into(), ..names };
+        names.check(&request.body(()).unwrap().into_parts().0, is_remote)
     }
 
     #[test]
@@ -174,14 +222,29 @@ mod tests {
             "",
         ] {
             assert_eq!(check("DELETE", "/", &[("host", other)]), Err(Unwelcome::OtherHost), "{other}");
-            assert_eq!(check("GET", "/", &[("host", other)]), Ok(()), "{other}");
+            let may_read = if other == "x" { Ok(()) } else { Err(Unwelcome::OtherHost) };
+            assert_eq!(check("GET", "/", &[("host", other)]), may_read, "{other}");
+        }
+        assert_eq!(check("GET", "/", &[]), Ok(()));
+        // A scraper names the machine in the domain that its resolver searches.
+        let by_domain = [("host", "GW1.example:9809")];
+        assert_eq!(check_from(true, "GET", "/metrics", &by_domain), Ok(()));
+        assert_eq!(
+            check_from(true, "GET", "/metrics", &[("host", "gw2.example")]),
+            Err(Unwelcome::OtherHost)
+        );
+        for method in ["GET", "DELETE"] {
+            assert_eq!(check(method, "/metrics", &by_domain), Err(Unwelcome::OtherHost), "{method}");
         }
         assert_eq!(check("POST", "/", &[]), Err(Unwelcome::NoHost));
         let two = [("host", "127.0.0.1"), ("host", "evil.example")];
         assert_eq!(check("POST", "/", &two), Err(Unwelcome::NoHost));
+        assert_eq!(check("GET", "/", &two), Err(Unwelcome::NoHost));
         // The target of a request goes before its `Host` (RFC 9112 §3.2.2).
         let local = [("host", "127.0.0.1")];
-        assert_eq!(check("POST", "http://evil.example/", &local), Err(Unwelcome::OtherHost));
+        for method in ["GET", "POST"] {
+            assert_eq!(check(method, "http://evil.example/", &local), Err(Unwelcome::OtherHost));
+        }
     }
 
     #[test]

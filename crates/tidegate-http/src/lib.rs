@@ -4,7 +4,8 @@
 //!
 //! | resource | bound | beyond it |
 //! |---|---|---|
-//! | connections | [`MOST_CONNECTIONS`] | the oldest one without a request makes room |
+//! | connections | [`MOST_CONNECTIONS`] of readers and of unknown clients, [`MOST_OPERATORS`] of operators; each through Unix sockets and from the network | the oldest of its kind that is not being answered makes room |
+//! | large answers to readers that are held | four | those who hold the oldest are cut off, or 503 |
 //! | time for a TLS handshake | [`HANDSHAKE_TIME`] | the connection is closed |
 //! | time for a request's header | [`HEADER_TIME`] | the connection is closed |
 //! | time for a request's body | [`BODY_TIME`] | 408 |
@@ -15,13 +16,13 @@
 //! | time to take the next bytes of a stream | [`SEND_TIME`] | the connection is closed |
 //! | descriptors | all but a [reserve](descriptors) | the connection is closed |
 //!
-//! A request that changes something must come from a client that is no web page of another site: see
-//! [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an
+//! A request must come from a client that is no web page of another site: see [`ServerNames`]. At the listeners of an API, its [caller](caller::Caller) is known, and must be an
 //! operator. [Public pages](HttpServer::with_public_pages) are for every caller.
 
 #![forbid(unsafe_code)]
 
 mod access;
+mod answer;
 pub mod caller;
 mod connections;
 pub mod descriptors;
@@ -33,9 +34,10 @@ mod refusals;
 mod server;
 mod stream;
 mod token;
+mod unix_client;
 
 pub use access::{ApiAccess, ApiCredentials, ListenerTls};
-pub use connections::MOST_CONNECTIONS;
+pub use connections::{MOST_CONNECTIONS, MOST_OPERATORS};
 pub use guard::ServerNames;
 pub use listener::{HttpListener, ListenAddress, ListenAddressError, SocketFile};
 pub use page::StaticPage;

@@ -9,23 +9,31 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tidegate_sockets::aside::may_accept;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::time::{Instant, sleep};
 
 use crate::access::ApiAccess;
 use crate::connections::ConnectionSource;
+use crate::unix_client::UnixClient;
 
 /// The mode of a Unix socket: its owner and its group may connect.
 const SOCKET_MODE: u32 = 0o660;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// The pause in which a listener is held back.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
 const LONGEST_SOCKET_PATH: usize = 107;
@@ -183,6 +191,13 @@ impl HttpListener {
         &self.address
     }
 
+    fn may_accept(&self) -> bool {
+        match &self.socket {
+            ListenerSocket::Tcp(_) => true,
+            ListenerSocket::Unix(socket) => may_accept(socket),
+        }
+    }
+
     /// Takes the file of its socket, if it has one: the file is removed as soon as that is dropped.
     pub fn take_file(&mut self) -> Option<SocketFile> {
         self.file.take()
@@ -191,16 +206,22 @@ impl HttpListener {
 
 /// Accepts a connection from any of the listeners. They take turns from `first` on.
 pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Result<AcceptedConnection> {
+    let mut again = pin!(sleep(PAUSE));
     poll_fn(|context| {
+        let mut is_held_back = false;
         for at in 0..listeners.len() {
             let listener = &listeners[(first + at) % listeners.len()];
+            if !listener.may_accept() {
+                is_held_back = true;
+                continue;
+            }
             let accepted = match &listener.socket {
                 ListenerSocket::Tcp(socket) => socket
                     .poll_accept(context)
                     .map_ok(|(stream, from)| (AcceptedStream::Tcp(stream), from.ip())),
-                ListenerSocket::Unix(socket) => socket
-                    .poll_accept(context)
-                    .map_ok(|(stream, _)| (AcceptedStream::Unix(stream), IpAddr::V4(Ipv4Addr::LOCALHOST))),
+                ListenerSocket::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| {
+                    (AcceptedStream::Unix(UnixClient::new(stream)), IpAddr::V4(Ipv4Addr::LOCALHOST))
+                }),
             };
             if let Poll::Ready(accepted) = accepted {
                 let (access, local) = (listener.access.clone(), listener.address.is_local());
@@ -209,6 +230,11 @@ pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Resu
                     Ok(AcceptedConnection { stream, source, access, local })
                 }));
             }
+        }
+        // Nothing else says when a listener is not held back any more.
+        if is_held_back && again.as_mut().poll(context).is_ready() {
+            again.as_mut().reset(Instant::now() + PAUSE);
+            context.waker().wake_by_ref();
         }
         Poll::Pending
     })
@@ -229,7 +255,7 @@ pub(crate) struct AcceptedConnection {
 #[derive(Debug)]
 pub(crate) enum AcceptedStream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(UnixClient),
 }
 
 impl AcceptedStream {
@@ -237,7 +263,7 @@ impl AcceptedStream {
         match self {
             Self::Tcp(_) => Ok(from.into()),
             // A process that is gone already is still known.
-            Self::Unix(stream) => Ok(ConnectionSource::User(stream.peer_cred()?.uid())),
+            Self::Unix(stream) => Ok(ConnectionSource::User(stream.user()?)),
         }
     }
 }

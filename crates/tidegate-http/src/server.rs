@@ -1,6 +1,7 @@
 //! Accepting connections, and serving requests on them, within bounds.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +12,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use http::request::Parts;
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,15 +23,18 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use crate::access::{ApiAccess, ConnectionOrigin, UnknownCaller};
-use crate::caller::unauthorized;
-use crate::connections::{AdmittedConnection, ConnectionPhase, ConnectionSource, OpenConnections};
+use crate::access::{ApiAccess, ConnectionOrigin, UnknownCaller, operates};
+use crate::answer::{AnswerBody, AnswerProgress, HeldAnswer, LARGE_ANSWER, LargeAnswers};
+use crate::caller::{Caller, unauthorized};
+use crate::connections::{
+    AdmittedConnection, ClientStanding, ConnectionPhase, ConnectionSource, OpenConnections,
+};
 use crate::descriptors;
-use crate::guard::{ServerNames, check_body};
+use crate::guard::{ServerNames, check_body, only_reads};
 use crate::listener::{AcceptedConnection, HttpListener, accept};
 use crate::problem::problem;
 use crate::refusals::{HttpRefusals, RefusalCause};
-use crate::stream::{HandshakeFailure, LastTaken, ReadyConnection};
+use crate::stream::{HandshakeFailure, ReadyConnection};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
 pub const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -57,8 +61,11 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// The pause after a connection that could not be accepted, so that a lack of descriptors costs no processor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The time that a new connection waits while all others are being answered.
+/// The time that a connection waits while all others of its kind are being answered.
 const ROOM_TIME: Duration = Duration::from_secs(2);
+
+/// The pause before a connection without a place looks for one again.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 /// The same complaint is made this often.
 const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
@@ -70,19 +77,28 @@ const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 pub struct OpenEndedAnswer;
 
 /// An HTTP server whose clients are not trusted. Its bounds hold for all of its listeners together.
-#[derive(Debug)]
 pub struct HttpServer {
     listeners: Vec<HttpListener>,
     names: ServerNames,
     public_pages: &'static [&'static str],
+    operators: Option<OperatorCheck>,
     refusals: Arc<HttpRefusals>,
 }
 
+/// Returns true for the header of a request whose client has shown what its pages ask for.
+type OperatorCheck = Box<dyn Fn(&HeaderMap) -> bool + Send + Sync>;
+
+impl fmt::Debug for HttpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpServer").field("listeners", &self.listeners).finish_non_exhaustive()
+    }
+}
+
 impl HttpServer {
-    /// Serves at these listeners. `names` are those by which it may be asked to change something.
+    /// Serves at these listeners. `names` are those by which it may be asked.
     #[must_use]
     pub fn new(listeners: Vec<HttpListener>, names: ServerNames) -> Self {
-        Self { listeners, names, public_pages: &[], refusals: Arc::default() }
+        Self { listeners, names, public_pages: &[], operators: None, refusals: Arc::default() }
     }
 
     /// Gives these pages to callers that show no credentials, too. They are for GET and HEAD alone, and must
@@ -90,6 +106,13 @@ impl HttpServer {
     #[must_use]
     pub fn with_public_pages(self, public_pages: &'static [&'static str]) -> Self {
         Self { public_pages, ..self }
+    }
+
+    /// Gives clients whose request passes this check the places of operators, where pages check credentials
+    /// themselves.
+    #[must_use]
+    pub fn with_operators(self, check: impl Fn(&HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+        Self { operators: Some(Box::new(check)), ..self }
     }
 
     /// The counters of refused connections.
@@ -105,6 +128,7 @@ impl HttpServer {
             router,
             names: self.names,
             public_pages: self.public_pages,
+            operators: self.operators,
             refusals: self.refusals,
             connections: Mutex::default(),
             answered: Notify::new(),
@@ -163,16 +187,18 @@ struct Shared {
     router: Router,
     names: ServerNames,
     public_pages: &'static [&'static str],
+    operators: Option<OperatorCheck>,
     refusals: Arc<HttpRefusals>,
     connections: Mutex<Table>,
     /// An answer has come to its end, or a connection has.
     answered: Notify,
 }
 
-/// Open connections, and how each is told to end.
+/// Open connections, the large answers that they hold, and how each is told to end.
 #[derive(Default)]
 struct Table {
     connections: OpenConnections,
+    large: LargeAnswers,
     ends: Vec<(u64, Arc<Notify>)>,
 }
 
@@ -200,21 +226,38 @@ impl Shared {
             && self.public_pages.contains(&request.uri.path())
     }
 
+    /// Returns true if a page of another site learns nothing from an answer, whatever the name that it asks by:
+    /// the answer has no secrets, or takes credentials that the page does not have.
+    fn is_open_to_pages(&self, origin: Option<&KnownOrigin>, request: &Parts) -> bool {
+        let takes_credentials = origin.is_some_and(|(_, origin)| {
+            *origin != ConnectionOrigin::Loopback || request.headers.contains_key(header::AUTHORIZATION)
+        });
+        takes_credentials || self.is_public(request) || self.shows_operator(&request.headers)
+    }
+
+    /// Returns true if a request shows what pages ask for that check credentials themselves.
+    fn shows_operator(&self, headers: &HeaderMap) -> bool {
+        self.operators.as_ref().is_some_and(|check| check(headers))
+    }
+
     /// Returns a place for a new connection. If all others are being answered, it waits for the end of an
     /// answer. Connections that come later wait in the kernel's queue meanwhile, in their order.
     async fn place(self: &Arc<Self>, connection: &AcceptedConnection) -> Option<Place> {
-        if descriptors::is_reserved(connection.descriptor()) {
+        let standing = match connection.source {
+            ConnectionSource::User(uid) if operates(uid) => ClientStanding::Operator,
+            ConnectionSource::User(_) | ConnectionSource::Network(_) => ClientStanding::Unknown,
+        };
+        if standing != ClientStanding::Operator && descriptors::is_reserved(connection.descriptor()) {
             self.refuse(RefusalCause::Descriptors);
             self.make_room();
             return None;
         }
         let admitted = timeout(ROOM_TIME, async {
             loop {
-                let answered = self.answered.notified();
-                if let Some(place) = self.admit(connection.source) {
+                if let Some(place) = self.admit(connection.source, standing) {
                     return place;
                 }
-                answered.await;
+                self.room().await;
             }
         });
         let place = admitted.await.ok();
@@ -224,21 +267,34 @@ impl Shared {
         place
     }
 
-    fn admit(self: &Arc<Self>, source: ConnectionSource) -> Option<Place> {
+    /// Waits until there may be room: an answer has come to its end, or its client has taken it.
+    async fn room(&self) {
+        let _ = timeout(ROOM_PAUSE, self.answered.notified()).await;
+    }
+
+    fn admit(self: &Arc<Self>, source: ConnectionSource, standing: ClientStanding) -> Option<Place> {
         let mut table = self.table();
-        let id = match table.connections.admit(source, Instant::now()) {
-            AdmittedConnection::Open(id) => id,
-            AdmittedConnection::InPlaceOf(id, displaced) => {
-                table.end(displaced);
-                self.refuse(RefusalCause::Displaced);
-                id
-            }
-            AdmittedConnection::Full => return None,
-        };
+        let progress = Arc::new(AnswerProgress::default());
+        let admitted = table.connections.admit(source, standing, Arc::clone(&progress), Instant::now());
+        let id = self.admitted(&mut table, admitted)?;
         let displaced = Arc::new(Notify::new());
         table.ends.push((id, Arc::clone(&displaced)));
         drop(table);
-        Some(Place { shared: Arc::clone(self), id, source, displaced, asked: AtomicBool::new(false) })
+        let shared = Arc::clone(self);
+        Some(Place { shared, id, source, progress, displaced, asked: AtomicBool::new(false) })
+    }
+
+    /// Ends the connection that makes room for another one. Returns that one's number.
+    fn admitted(&self, table: &mut Table, admitted: AdmittedConnection) -> Option<u64> {
+        match admitted {
+            AdmittedConnection::Open(id) => Some(id),
+            AdmittedConnection::InPlaceOf(id, displaced) => {
+                table.end(displaced);
+                self.refuse(RefusalCause::Displaced);
+                Some(id)
+            }
+            AdmittedConnection::Full => None,
+        }
     }
 
     /// Ends the oldest connection without a request, so that its descriptor is free.
@@ -255,6 +311,7 @@ struct Place {
     shared: Arc<Shared>,
     id: u64,
     source: ConnectionSource,
+    progress: Arc<AnswerProgress>,
     displaced: Arc<Notify>,
     /// True once a complete request came.
     asked: AtomicBool,
@@ -264,16 +321,68 @@ impl Place {
     fn enter(&self, phase: ConnectionPhase) {
         self.shared.table().connections.enter(self.id, phase, Instant::now());
         if phase == ConnectionPhase::Sending {
-            self.shared.answered.notify_one();
+            self.shared.answered.notify_waiters();
         }
+    }
+
+    /// Moves to a place of this standing. Returns false if there is none for some time.
+    async fn settle(&self, standing: ClientStanding) -> bool {
+        let settled = timeout(ROOM_TIME, async {
+            while !self.try_to_settle(standing) {
+                self.shared.room().await;
+            }
+        });
+        let is_settled = settled.await.is_ok();
+        if !is_settled {
+            self.shared.refuse(RefusalCause::Full);
+        }
+        is_settled
+    }
+
+    fn try_to_settle(&self, standing: ClientStanding) -> bool {
+        let mut table = self.shared.table();
+        let settled = table.connections.settle(self.id, standing, Instant::now());
+        self.shared.admitted(&mut table, settled).is_some()
+    }
+
+    /// Makes an answer ready for the client. A large one counts as held until the client has taken it.
+    async fn hand_over(&self, answer: Response, standing: ClientStanding) -> Response<AnswerBody> {
+        let (parts, body) = answer.into_parts();
+        let is_large = body.size_hint().exact().is_some_and(|length| length >= LARGE_ANSWER);
+        let answer = if is_large && standing != ClientStanding::Operator {
+            // Such a body is there already.
+            let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+            if self.hold(bytes.as_ptr().addr()) { Response::from_parts(parts, bytes.into()) } else { busy() }
+        } else {
+            Response::from_parts(parts, body)
+        };
+        answer.map(|body| AnswerBody::new(body, Arc::clone(&self.progress)))
+    }
+
+    /// Holds a large answer. Clients that have held the oldest one for long lose their connection for it.
+    fn hold(&self, identity: usize) -> bool {
+        let mut table = self.shared.table();
+        let displaced = match table.large.hold(identity, self.id, &self.progress, Instant::now()) {
+            HeldAnswer::Held => return true,
+            HeldAnswer::InPlaceOf(displaced) => displaced,
+            HeldAnswer::Full => {
+                self.shared.refuse(RefusalCause::Full);
+                return false;
+            }
+        };
+        for id in displaced {
+            table.end(id);
+            self.shared.refuse(RefusalCause::Slow);
+        }
+        true
     }
 
     /// Returns true if its answer has been on the way for too long. If the client took the answer, the server
     /// waits for the next request, and that wait ends earlier.
-    fn is_stuck(&self, taken: &LastTaken) -> bool {
+    fn is_stuck(&self) -> bool {
         let since = match self.shared.table().connections.phase(self.id) {
             Some((ConnectionPhase::Sending, since)) => since,
-            Some((ConnectionPhase::Streaming, since)) => since.max(taken.at()),
+            Some((ConnectionPhase::Streaming, since)) => since.max(self.progress.last_taken()),
             Some((ConnectionPhase::Waiting | ConnectionPhase::Answering, _)) | None => return false,
         };
         since.elapsed() >= SEND_TIME
@@ -281,7 +390,7 @@ impl Place {
 
     /// Makes a connection ready for requests; `None`: it is over.
     async fn ready(&self, connection: AcceptedConnection) -> Option<ReadyConnection> {
-        match connection.ready().await {
+        match connection.ready(Arc::clone(&self.progress)).await {
             Ok(ready) => Some(ready),
             Err(HandshakeFailure::Late) => {
                 self.shared.refuse(RefusalCause::Slow);
@@ -300,9 +409,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut table = self.shared.table();
         table.connections.close(self.id);
+        table.large.release(self.id);
         table.ends.retain(|(id, _)| *id != self.id);
         drop(table);
-        self.shared.answered.notify_one();
+        self.shared.answered.notify_waiters();
     }
 }
 
@@ -312,7 +422,6 @@ async fn serve_connection(connection: AcceptedConnection, place: Place, mut endi
         () = place.displaced.notified() => return,
     };
     let Some(ReadyConnection { stream, origin }) = ready else { return };
-    let taken = stream.taken();
     let service = service_fn(|request| answer(&place, origin.as_ref(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(LARGEST_HEADER);
@@ -330,7 +439,7 @@ async fn serve_connection(connection: AcceptedConnection, place: Place, mut endi
             }
             () = place.displaced.notified() => return,
             () = sleep(SEND_TIME) => {
-                if place.is_stuck(&taken) {
+                if place.is_stuck() {
                     place.shared.refuse(RefusalCause::Slow);
                     return;
                 }
@@ -347,24 +456,36 @@ async fn answer(
     place: &Place,
     origin: Option<&KnownOrigin>,
     request: Request<Incoming>,
-) -> Result<Response, Infallible> {
-    let response = match checked(place, origin, request).await {
-        Ok(request) => {
+) -> Result<Response<AnswerBody>, Infallible> {
+    place.progress.restart();
+    place.shared.table().large.release(place.id);
+    let (response, standing) = match checked(place, origin, request).await {
+        Ok((request, standing)) => {
             place.asked.store(true, Ordering::Relaxed);
             place.enter(ConnectionPhase::Answering);
             let router = TowerToHyperService::new(place.shared.router.clone());
-            match timeout(ANSWER_TIME, router.call(request)).await {
+            let response = match timeout(ANSWER_TIME, router.call(request)).await {
                 Ok(Ok(response)) => response,
                 Err(_) => {
                     problem(StatusCode::SERVICE_UNAVAILABLE, "no-answer", "the service does not answer")
                 }
-            }
+            };
+            (response, standing)
         }
-        Err(refused) => refused,
+        Err(refused) => (refused, ClientStanding::Unknown),
     };
     let is_open_ended = response.extensions().get::<OpenEndedAnswer>().is_some();
+    let response = place.hand_over(response, standing).await;
     place.enter(if is_open_ended { ConnectionPhase::Streaming } else { ConnectionPhase::Sending });
     Ok(response)
+}
+
+/// The answer to a client for which there is no room.
+fn busy() -> Response {
+    let why = "too many clients are being answered: ask again later";
+    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "busy", why);
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 /// A request whose header may be carried out, whose caller is known, and all of whose body has arrived.
@@ -372,11 +493,12 @@ async fn checked(
     place: &Place,
     origin: Option<&KnownOrigin>,
     request: Request<Incoming>,
-) -> Result<Request<Body>, Response> {
+) -> Result<(Request<Body>, ClientStanding), Response> {
     let (mut parts, body) = request.into_parts();
     let welcome = match origin {
         Some((_, ConnectionOrigin::Process { .. })) => check_body(&parts),
-        Some(_) | None => place.shared.names.check(&parts),
+        _ if only_reads(&parts.method) && place.shared.is_open_to_pages(origin, &parts) => Ok(()),
+        Some(_) | None => place.shared.names.check(&parts, place.source.is_remote()),
     };
     if let Err(unwelcome) = welcome {
         return Err(problem(unwelcome.status(), unwelcome.code(), &unwelcome.to_string()));
@@ -397,6 +519,12 @@ async fn checked(
             }
         }
     }
+    let is_operator =
+        Caller::is_operator(parts.extensions.get()) || place.shared.shows_operator(&parts.headers);
+    let standing = if is_operator { ClientStanding::Operator } else { ClientStanding::Reader };
+    if !place.settle(standing).await {
+        return Err(busy());
+    }
     let body = match timeout(BODY_TIME, Limited::new(body, LARGEST_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
@@ -413,7 +541,7 @@ async fn checked(
             return Err(problem(StatusCode::REQUEST_TIMEOUT, "too-slow", &why));
         }
     };
-    Ok(Request::from_parts(parts, Body::from(body)))
+    Ok((Request::from_parts(parts, Body::from(body)), standing))
 }
 
 /// The log messages about refused connections: once a minute, with their number.

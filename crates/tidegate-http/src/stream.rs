@@ -1,12 +1,11 @@
-//! The bytes of a connection: plain or encrypted, and the time when the client last took some.
+//! The bytes of a connection: plain or encrypted. The stream notes when the client takes some.
 
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -14,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::{ApiAccess, ConnectionOrigin};
+use crate::answer::AnswerProgress;
 use crate::connections::ConnectionSource;
 use crate::listener::{AcceptedConnection, AcceptedStream};
 
@@ -43,17 +43,22 @@ pub(crate) struct ReadyConnection {
 
 impl AcceptedConnection {
     /// Shakes hands where that is needed.
-    pub(crate) async fn ready(self) -> Result<ReadyConnection, HandshakeFailure> {
+    pub(crate) async fn ready(
+        self,
+        progress: Arc<AnswerProgress>,
+    ) -> Result<ReadyConnection, HandshakeFailure> {
         let source = self.source;
         let Some(access) = self.access else {
-            return Ok(ReadyConnection { stream: ClientStream::new(self.stream.boxed()), origin: None });
+            let stream = ClientStream { bytes: self.stream.boxed(), progress };
+            return Ok(ReadyConnection { stream, origin: None });
         };
         let (bytes, origin): (Box<dyn Bytes>, _) = match (self.stream, source) {
             (AcceptedStream::Tcp(stream), _) if !self.local => encrypted(stream, &access).await?,
             (stream, ConnectionSource::User(uid)) => (stream.boxed(), ConnectionOrigin::Process { uid }),
             (stream, ConnectionSource::Network(_)) => (stream.boxed(), ConnectionOrigin::Loopback),
         };
-        Ok(ReadyConnection { stream: ClientStream::new(bytes), origin: Some((access, origin)) })
+        let stream = ClientStream { bytes, progress };
+        Ok(ReadyConnection { stream, origin: Some((access, origin)) })
     }
 }
 
@@ -86,49 +91,22 @@ async fn encrypted(
     Ok((Box::new(stream), origin))
 }
 
-/// The bytes of a connection, which note when the client took some.
+/// The bytes of a connection, which note what the client takes of its answer.
 pub(crate) struct ClientStream {
     bytes: Box<dyn Bytes>,
-    taken: Arc<LastTaken>,
-}
-
-/// The time when a client last took bytes.
-#[derive(Debug)]
-pub(crate) struct LastTaken {
-    begin: Instant,
-    after_nanos: AtomicU64,
-}
-
-impl LastTaken {
-    pub(crate) fn at(&self) -> Instant {
-        self.begin + Duration::from_nanos(self.after_nanos.load(Ordering::Relaxed))
-    }
-
-    fn note(&self) {
-        let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.after_nanos.store(nanos, Ordering::Relaxed);
-    }
+    progress: Arc<AnswerProgress>,
 }
 
 impl fmt::Debug for ClientStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientStream").field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("ClientStream").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
 impl ClientStream {
-    fn new(bytes: Box<dyn Bytes>) -> Self {
-        let taken = LastTaken { begin: Instant::now(), after_nanos: AtomicU64::new(0) };
-        Self { bytes, taken: Arc::new(taken) }
-    }
-
-    pub(crate) fn taken(&self) -> Arc<LastTaken> {
-        Arc::clone(&self.taken)
-    }
-
     fn noted(&self, written: io::Result<usize>) -> Poll<io::Result<usize>> {
         if written.as_ref().is_ok_and(|count| *count > 0) {
-            self.taken.note();
+            self.progress.note_bytes();
         }
         Poll::Ready(written)
     }
@@ -168,7 +146,11 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.bytes).poll_flush(context)
+        let flushed = ready!(Pin::new(&mut self.bytes).poll_flush(context));
+        if flushed.is_ok() {
+            self.progress.note_flush();
+        }
+        Poll::Ready(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

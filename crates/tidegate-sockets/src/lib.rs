@@ -1,5 +1,6 @@
 //! Descriptors that systemd passed to this process (sd_listen_fds(3)): listening sockets that it opened, and
-//! those of connections that the process before this one left with it ([`store`]).
+//! those of connections that the process before this one left with it ([`store`]). Those that clients pass are
+//! closed [aside].
 //!
 //! A socket is found by the address that it is bound to. So the configuration alone says where a service
 //! listens, with which TLS and for which callers, whether systemd opens the socket or the service does.
@@ -17,6 +18,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::net::sockopt::socket_acceptconn;
 
+pub mod aside;
 pub mod holders;
 pub mod peer;
 pub mod store;

@@ -114,6 +114,11 @@ async fn run(
     let listener = listener.map_err(listen)?;
     let address = listener.address().clone();
     let server = HttpServer::new(vec![listener], ServerNames::new(config.names.iter().cloned()));
+    let admission = api.admission.clone();
+    let server = server.with_operators(move |headers| {
+        let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        admission.as_ref().is_some_and(|admission| admission.admits(shown, None).is_ok())
+    });
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }

@@ -52,8 +52,7 @@ pub const API: KeyTable = table!(
             "names",
             List(&Text),
             "none",
-            "host names by which the API may be asked to change something, besides addresses, `localhost` \
-        and the machine's name"
+            "host names by which the API may be asked, besides addresses, `localhost` and the machine's name"
         ),
     ]
 );

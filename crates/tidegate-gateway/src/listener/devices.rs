@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 use tidegate_nbd::ExportDescription;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_sockets::holders;
 use tidegate_ublk::{
     ControlDevice, ControlError, DeviceNumber, ExportMark, NextStep, ObstructedDevice, PropertyMismatch,
@@ -452,8 +453,11 @@ impl DeviceThread {
         let door = Arc::clone(slot.door());
         // Invariant: it has its channel until it is given to the worker, here.
         let Some(channel) = claimed.channel.take() else { return Ok(false) };
+        let file = channel.file().try_clone();
+        let file =
+            file.map_err(|source| DeviceProblem::Channel { path: claimed.number.to_string(), source })?;
         let session = NewSession {
-            socket: Arc::clone(channel.file()),
+            socket: Arc::new(PeerSocket::to_this_process(file)),
             peer: claimed.number.to_string(),
             export: id,
             terms: terms(export.geometry),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::Shutdown;
 use thiserror::Error;
+use tidegate_sockets::aside::is_behind;
 use tidegate_units::ConsumerName;
 use tidegate_vhost::{
     DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, MOST_QUEUES, OwnerGone,
@@ -22,7 +23,7 @@ use crate::access::KnownClient;
 use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::{DiskOrder, NewDisk, properties, terms};
-use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient, too_many_passed};
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
@@ -236,7 +237,7 @@ impl DiskAcceptor {
             if !fds[1].revents().is_empty() {
                 return;
             }
-            match self.bound.accept().and_then(|connection| self.serve(connection)) {
+            match self.accept().and_then(|connection| self.serve(connection)) {
                 Ok(()) => {}
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -252,6 +253,11 @@ impl DiskAcceptor {
         }
     }
 
+    fn accept(&self) -> io::Result<AcceptedConnection> {
+        // Front ends pass descriptors on purpose, so that their listener cannot refuse these.
+        if is_behind() { Err(too_many_passed()) } else { self.bound.accept_passing() }
+    }
+
     /// Runs a part of a front end's service in a thread of its own.
     fn spawn(&self, part: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let share = Arc::clone(&self.threads);
@@ -261,12 +267,6 @@ impl DiskAcceptor {
             drop(share);
         };
         thread.spawn(run).map(drop)
-    }
-
-    /// Closes a connection. There may be descriptors in it, and whoever closes the last of a socket with
-    /// SO_LINGER waits for as long as its owner likes.
-    fn close_elsewhere(&self, connection: OwnedFd) -> io::Result<()> {
-        self.spawn(move || drop(connection))
     }
 
     /// Serves a front end in a thread, or refuses it.
@@ -283,14 +283,14 @@ impl DiskAcceptor {
         let rival = self.current.as_ref().filter(is_connected);
         if rival.is_some_and(|rival| !rival.state.may_be_displaced(Instant::now())) {
             refuse(RefusalReason::ExportSessions, "another front end is connected to this socket");
-            return self.close_elsewhere(stream);
+            return Ok(());
         }
         let client = KnownClient { origin, names: None };
         let (export, reserved) = match self.directory.find_consumer(&self.export, &client, source) {
             Ok(found) => found,
             Err(reason) => {
                 refuse(reason, reason.reason());
-                return self.close_elsewhere(stream);
+                return Ok(());
             }
         };
         if let Some(rival) = rival {
@@ -304,8 +304,9 @@ impl DiskAcceptor {
         let properties = properties(&export.geometry, &serial, &volume);
         let size = Arc::new(DiskSize::new(export.geometry.size));
         let door = Arc::clone(slot.door());
+        let messages = Arc::new(UnixStream::from(stream.as_fd().try_clone_to_owned()?));
         let session = NewSession {
-            socket: Arc::new(stream.try_clone()?),
+            socket: Arc::new(stream),
             peer: peer.clone(),
             export: id,
             terms: terms(export.geometry),
@@ -321,7 +322,6 @@ impl DiskAcceptor {
             slot: Arc::new(slot),
             _pin: pin,
         };
-        let stream = Arc::new(UnixStream::from(stream));
         let state =
             FrontEndState { connected: AtomicBool::new(true), idle_since: Mutex::new(Some(Instant::now())) };
         let state = Arc::new(state);
@@ -329,7 +329,7 @@ impl DiskAcceptor {
             state: Arc::clone(&state),
             disk,
             door: Arc::clone(&door),
-            socket: Arc::downgrade(&stream),
+            socket: Arc::downgrade(&messages),
             under_way,
         };
         let before = self.current.replace(current);
@@ -346,7 +346,7 @@ impl DiskAcceptor {
                     started: 0,
                     under_way: own_under_way,
                 };
-                tidegate_vhost::serve(&stream, properties, &size, owner);
+                tidegate_vhost::serve(&messages, properties, &size, owner);
             }
             state.connected.store(false, Ordering::Release);
         };

@@ -2,19 +2,19 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
-    socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 use thiserror::Error;
 use tidegate_nbd::SessionTerms;
 use tidegate_nbd::handshake::{ClientError, ClientEvent, ClientHandshake, OptionRefusal};
 use tidegate_nbd::transmission::MessageStyle;
+use tidegate_sockets::aside::{PeerSocket, receive};
 use tidegate_tls::{ClientFiles, HandshakeError, TlsError, TlsStream};
 use tracing::{debug, info};
 
@@ -105,7 +105,7 @@ impl From<rustix::io::Errno> for UpstreamError {
 /// A connection in the transmission phase.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
-    pub(crate) socket: OwnedFd,
+    pub(crate) socket: PeerSocket,
     pub(crate) terms: SessionTerms,
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn open(target: &UpstreamTarget) -> Result<UpstreamConnection, Upstre
         UpstreamError::Io(error) => UpstreamError::Connect(error),
         other => other,
     })?;
-    let mut wire = UpstreamWire::Plain(socket);
+    let mut wire = UpstreamWire::Plain(PeerSocket::new(socket));
     let terms = shake_hands(&mut wire, target, deadline)?;
     Ok(UpstreamConnection { socket: wire.into_socket()?, terms })
 }
@@ -152,7 +152,7 @@ fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
 
 /// A connection during its handshake.
 enum UpstreamWire {
-    Plain(OwnedFd),
+    Plain(PeerSocket),
     Tls(Box<TlsStream>),
 }
 
@@ -180,7 +180,7 @@ fn shake_hands(
                 let (UpstreamWire::Plain(socket), Some(tls)) = (&*wire, &tls) else {
                     return Err(UpstreamError::Talkative);
                 };
-                let stream = TlsStream::connect(socket.try_clone()?, tls, deadline)?;
+                let stream = TlsStream::connect(socket.as_fd().try_clone_to_owned()?, tls, deadline)?;
                 *wire = UpstreamWire::Tls(Box::new(stream));
                 client.secured();
             }
@@ -225,9 +225,9 @@ impl UpstreamWire {
         match self {
             Self::Plain(socket) => loop {
                 set_timeouts(socket, Some(deadline))?;
-                match recv(&*socket, &mut *buffer, RecvFlags::empty()) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    received => return Ok(received?.0),
+                match receive(&*socket, buffer, RecvFlags::empty()) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    received => return Ok(received?),
                 }
             },
             Self::Tls(stream) => Ok(stream.read(buffer, deadline)?),
@@ -236,7 +236,7 @@ impl UpstreamWire {
 
     /// For the worker's ring, which has no use for the timeouts of the handshake. By TLS it is one end of a
     /// relay, which ends with the connection or when the worker closes its end.
-    fn into_socket(self) -> Result<OwnedFd, UpstreamError> {
+    fn into_socket(self) -> Result<PeerSocket, UpstreamError> {
         match self {
             Self::Plain(socket) => {
                 set_timeouts(&socket, None)?;
@@ -249,13 +249,13 @@ impl UpstreamWire {
                     Err(error) => info!("TLS to an upstream ended: {error}"),
                 };
                 std::thread::Builder::new().name("tg-tls".into()).stack_size(STACK).spawn(run)?;
-                Ok(socket)
+                Ok(PeerSocket::to_this_process(socket))
             }
         }
     }
 }
 
-fn set_timeouts(socket: &OwnedFd, deadline: Option<Instant>) -> Result<(), UpstreamError> {
+fn set_timeouts(socket: &PeerSocket, deadline: Option<Instant>) -> Result<(), UpstreamError> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     if left.is_some_and(|left| left.is_zero()) {
         return Err(UpstreamError::Silent);

@@ -1,12 +1,12 @@
 //! One connection to an upstream, in the transmission phase.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tidegate_nbd::transmission::{MessageStyle, NbdCommand, ReplyParser, RequestFrame, WireRequest};
 use tidegate_nbd::{CommandFlags, SessionTerms};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::Instant;
 
 use super::ledger::LedgerMark;
@@ -77,7 +77,7 @@ pub(super) enum ReceiveTarget {
 
 #[derive(Debug)]
 pub(super) struct UpstreamLink {
-    socket: OwnedFd,
+    socket: PeerSocket,
     pub(super) style: MessageStyle,
     /// The upstream's id of `base:allocation`, if it tells of allocation.
     pub(super) allocation: Option<u32>,
@@ -106,7 +106,7 @@ pub(super) struct UpstreamLink {
 
 impl UpstreamLink {
     pub(super) fn new(
-        socket: OwnedFd,
+        socket: PeerSocket,
         terms: &SessionTerms,
         ordinal: u64,
         mark: LedgerMark,
@@ -132,8 +132,8 @@ impl UpstreamLink {
         }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    pub(super) fn socket(&self) -> &PeerSocket {
+        &self.socket
     }
 
     /// Returns true if the kernel is done with the connection.

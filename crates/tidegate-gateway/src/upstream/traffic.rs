@@ -1,6 +1,7 @@
 //! Requests to the upstream, and its replies.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use slab::Slab;
 use thiserror::Error;
@@ -291,7 +292,7 @@ impl UpstreamExport {
                 let within = (expected.offset - self.flights[flight].part.offset) as u32;
                 link.receiving = ReceiveTarget::Direct { flight, start: within };
                 let part = Window { start, length: (expected.length as usize).min(PORTION) };
-                return hands.ring.receive(token, link.fd(), buffer, part, true);
+                return hands.ring.receive(token, link.socket(), buffer, part, true);
             }
         }
         // Invariant: it is here whenever nothing is being received, with nothing in it that is not taken
@@ -299,7 +300,7 @@ impl UpstreamExport {
         let input = link.input.take().expect("a connection's buffer is here between receives");
         link.receiving = ReceiveTarget::Buffered;
         let part = Window { start: 0, length: input.len() };
-        hands.ring.receive(token, link.fd(), input, part, false);
+        hands.ring.receive(token, link.socket(), input, part, false);
     }
 
     /// A job's reply is complete, and all of it had left.
@@ -373,7 +374,11 @@ pub(super) fn send(key: usize, link: &mut UpstreamLink, hands: &mut WorkerLoan<'
     if message.is_empty() {
         link.message = Some(message);
     } else {
-        hands.ring.send(RingToken::UpstreamSent { export: hands.export, link: key }, link.fd(), message);
+        hands.ring.send(
+            RingToken::UpstreamSent { export: hands.export, link: key },
+            link.socket().as_fd(),
+            message,
+        );
     }
 }
 

@@ -3,7 +3,6 @@
 //! A command may hand over a session, whose slot keeps the door open: the two are one file.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use rustix::net::Shutdown;
 use tidegate_control::LoopConfig;
 use tidegate_nbd::SessionTerms;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_ublk::ServedDevice;
 use tidegate_units::Instant;
 
@@ -93,7 +93,7 @@ pub(crate) struct NewExport {
 /// A newly accepted session: its client, and the outcome of the negotiation.
 #[derive(Debug)]
 pub(crate) struct NewSession {
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<PeerSocket>,
     pub(crate) peer: String,
     /// The export's identity across all pools.
     pub(crate) export: u64,
@@ -123,7 +123,7 @@ pub(crate) struct WorkerDoor {
     bell: Arc<WorkerBell>,
     seats: Mutex<PoolSeats>,
     /// The sockets of sessions, so that they can be shut down when the worker cannot do it any more.
-    sockets: Mutex<Vec<Weak<OwnedFd>>>,
+    sockets: Mutex<Vec<Weak<PeerSocket>>>,
 }
 
 impl WorkerDoor {
@@ -164,7 +164,7 @@ impl WorkerDoor {
         }
     }
 
-    fn lock_sockets(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
+    fn lock_sockets(&self) -> MutexGuard<'_, Vec<Weak<PeerSocket>>> {
         // Entries are independent of each other, so that a panic elsewhere leaves nothing half done.
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -249,7 +249,7 @@ impl PoolWorker {
         if let Some(receive) = session.input.receive_into() {
             session.receiving = Some(now);
             let token = RingToken::Received { session: key };
-            self.ring.receive(token, session.socket.as_fd(), receive.buffer, receive.part, receive.whole);
+            self.ring.receive(token, &session.socket, receive.buffer, receive.part, receive.whole);
         }
     }
 

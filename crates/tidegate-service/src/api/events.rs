@@ -8,16 +8,17 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::json;
 use tidegate_control::Decision;
+use tidegate_http::caller::Caller;
 use tidegate_http::{OpenEndedAnswer, problem};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
@@ -26,7 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::status::{ServiceStatus, StatusRequest, current_status};
 
-/// Subscribers at the same time: a quarter of the connections of the server.
+/// Subscribers at the same time, and as many again that are operators: a quarter of the readers' connections.
 pub const MOST_SUBSCRIBERS: usize = 16;
 
 /// The time between two events with the status.
@@ -43,7 +44,9 @@ const WAITING_STATUSES: usize = 4;
 pub struct EventFeed {
     decisions: Sender<Arc<str>>,
     statuses: Sender<StatusEvent>,
+    /// For subscribers that are no operators.
     seats: Arc<Semaphore>,
+    operators_seats: Arc<Semaphore>,
     ticking: Arc<AtomicBool>,
 }
 
@@ -84,6 +87,7 @@ impl Default for EventFeed {
             decisions: channel(WAITING_DECISIONS).0,
             statuses: channel(WAITING_STATUSES).0,
             seats: Arc::new(Semaphore::new(MOST_SUBSCRIBERS)),
+            operators_seats: Arc::new(Semaphore::new(MOST_SUBSCRIBERS)),
             ticking: Arc::default(),
         }
     }
@@ -120,6 +124,7 @@ struct EventPage<E> {
 
 async fn stream<E: From<StatusRequest> + Send + 'static>(
     State(page): State<Arc<EventPage<E>>>,
+    caller: Option<Extension<Caller>>,
     RawQuery(query): RawQuery,
 ) -> Response {
     let scope = match serde_urlencoded::from_str(&query.unwrap_or_default()) {
@@ -129,7 +134,9 @@ async fn stream<E: From<StatusRequest> + Send + 'static>(
             return problem(StatusCode::BAD_REQUEST, "not-understood", &why);
         }
     };
-    let Ok(seat) = Arc::clone(&page.feed.seats).try_acquire_owned() else {
+    let is_operator = Caller::is_operator(caller.as_deref());
+    let seats = if is_operator { &page.feed.operators_seats } else { &page.feed.seats };
+    let Ok(seat) = Arc::clone(seats).try_acquire_owned() else {
         let why = format!("{MOST_SUBSCRIBERS} clients receive events already: end one of them");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "too-many-subscribers", &why);
     };
@@ -212,6 +219,7 @@ mod tests {
 
     use axum::body::{Body, BodyDataStream};
     use futures_util::StreamExt;
+    use tidegate_http::caller::Role;
     use tidegate_units::ConsumerName;
 
     use super::*;
@@ -240,7 +248,8 @@ mod tests {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
-            let mut body = Body::into_data_stream(stream(State(page), RawQuery(None)).await.into_body());
+            let mut body =
+                Body::into_data_stream(stream(State(page), None, RawQuery(None)).await.into_body());
             for number in 0..WAITING_DECISIONS + 7 {
                 feed.decisions.send(number.to_string().into()).unwrap();
             }
@@ -255,8 +264,9 @@ mod tests {
         let feed = EventFeed::default();
         let (page, answering) = page(&feed);
         runtime().block_on(async {
-            let mut body =
-                Body::into_data_stream(stream(State(Arc::clone(&page)), RawQuery(None)).await.into_body());
+            let mut body = Body::into_data_stream(
+                stream(State(Arc::clone(&page)), None, RawQuery(None)).await.into_body(),
+            );
             for _ in 0..3 {
                 let status = next(&mut body).await;
                 assert!(status.starts_with("event: status\ndata: {\"version\":1,"), "{status}");
@@ -313,15 +323,19 @@ mod tests {
         runtime().block_on(async {
             let mut taken = Vec::new();
             for _ in 0..MOST_SUBSCRIBERS {
-                taken.push(stream(State(Arc::clone(&page)), RawQuery(None)).await);
+                taken.push(stream(State(Arc::clone(&page)), None, RawQuery(None)).await);
                 assert_eq!(taken.last().unwrap().status(), StatusCode::OK);
             }
             assert_eq!(
-                stream(State(Arc::clone(&page)), RawQuery(None)).await.status(),
+                stream(State(Arc::clone(&page)), None, RawQuery(None)).await.status(),
                 StatusCode::SERVICE_UNAVAILABLE
             );
+            let operator = Caller { role: Role::Operator, name: "uid 0".to_owned() };
+            let through = stream(State(Arc::clone(&page)), Some(Extension(operator)), RawQuery(None)).await;
+            assert_eq!(through.status(), StatusCode::OK);
+            drop(through);
             taken.pop();
-            assert_eq!(stream(State(Arc::clone(&page)), RawQuery(None)).await.status(), StatusCode::OK);
+            assert_eq!(stream(State(Arc::clone(&page)), None, RawQuery(None)).await.status(), StatusCode::OK);
         });
         drop(page);
         answering.join().unwrap();

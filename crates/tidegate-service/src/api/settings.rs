@@ -23,7 +23,7 @@ pub struct ApiSettings {
     pub operators: Option<PathBuf>,
     /// The names in certificates whose holders may change something, in small letters.
     pub operator_names: Vec<String>,
-    /// The names by which it may be asked to change something.
+    /// The names by which it may be asked.
     pub names: Vec<String>,
 }
 

@@ -5,6 +5,10 @@
 
 use std::fmt::Write as _;
 
+use axum::body::Bytes;
+
+use super::paced::SharedPage;
+
 /// A format of the exposition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricsFormat {
@@ -38,11 +42,11 @@ impl MetricsFormat {
         }
     }
 
-    /// Returns an exposition, given in OpenMetrics, in this format.
-    pub(super) fn of(self, exposition: &str) -> String {
+    /// Returns an exposition, made in OpenMetrics, in this format.
+    pub(super) fn page(self, exposition: &SharedPage) -> Bytes {
         match self {
-            Self::OpenMetrics => exposition.to_owned(),
-            Self::Text => text(exposition),
+            Self::OpenMetrics => exposition.bytes(),
+            Self::Text => exposition.in_other_form(text),
         }
     }
 }
@@ -106,7 +110,8 @@ mod tests {
                         a_seconds_total{x=\"# TYPE y\"} 1.5\n# HELP b_info The build.\n# TYPE b_info gauge\n\
                         b_info{version=\"1\"} 1\n# TYPE c gauge\nc 2\n# TYPE d histogram\n\
                         d_bucket{le=\"+Inf\"} 0\n# HELP e Odd.\n# TYPE e untyped\ne 1\n";
-        assert_eq!(MetricsFormat::Text.of(open), expected);
-        assert_eq!(MetricsFormat::OpenMetrics.of(open), open);
+        let page = SharedPage::new(open.to_owned());
+        assert_eq!(MetricsFormat::Text.page(&page), expected);
+        assert_eq!(MetricsFormat::OpenMetrics.page(&page), open);
     }
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
+use tidegate_http::caller::Caller;
 use tokio::sync::oneshot;
 
 use super::format::MetricsFormat;
-use super::paced::PacedAnswer;
+use super::paced::{PacedAnswer, SharedPage};
 
 /// The longest time that a client waits for the service. It is less than Prometheus' own 10 s, so that a
 /// scrape gets an answer.
@@ -28,8 +30,8 @@ struct Expositions<E> {
 }
 
 impl<E: From<ScrapeRequest>> Expositions<E> {
-    async fn next(&self) -> Option<Arc<str>> {
-        self.paced.next(async || exposition(&self.events).await).await
+    async fn next(&self, caller: Option<&Caller>) -> Option<Arc<SharedPage>> {
+        self.paced.next(Caller::is_operator(caller), async || exposition(&self.events).await).await
     }
 }
 
@@ -44,22 +46,24 @@ pub fn routes<E: From<ScrapeRequest> + Send + 'static>(events: SyncSender<E>) ->
 
 async fn metrics<E: From<ScrapeRequest> + Send + 'static>(
     State(expositions): State<Arc<Expositions<E>>>,
+    caller: Option<Extension<Caller>>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let accepted: Vec<_> =
         headers.get_all(header::ACCEPT).iter().filter_map(|one| one.to_str().ok()).collect();
     let format = MetricsFormat::accepted(&accepted.join(","));
-    match expositions.next().await {
-        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, format.content_type())], format.of(&text)),
+    match expositions.next(caller.as_deref()).await {
+        Some(page) => (StatusCode::OK, [(header::CONTENT_TYPE, format.content_type())], format.page(&page)),
         None => unavailable(),
     }
 }
 
 async fn healthz<E: From<ScrapeRequest> + Send + 'static>(
     State(expositions): State<Arc<Expositions<E>>>,
+    caller: Option<Extension<Caller>>,
 ) -> impl IntoResponse {
-    match expositions.next().await {
-        Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], "ok\n".to_owned()),
+    match expositions.next(caller.as_deref()).await {
+        Some(_) => (StatusCode::OK, [(header::CONTENT_TYPE, PLAIN)], Bytes::from_static(b"ok\n")),
         None => unavailable(),
     }
 }
@@ -72,14 +76,14 @@ async fn elsewhere() -> impl IntoResponse {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], String) {
-    let why = "the service does not answer: it is stopping, or overloaded\n".to_owned();
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], why)
+fn unavailable() -> (StatusCode, [(header::HeaderName, &'static str); 1], Bytes) {
+    let why = "the service does not answer: it is stopping, or overloaded\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, PLAIN)], Bytes::from_static(why.as_bytes()))
 }
 
-async fn exposition<E: From<ScrapeRequest>>(events: &SyncSender<E>) -> Option<Arc<str>> {
+async fn exposition<E: From<ScrapeRequest>>(events: &SyncSender<E>) -> Option<Arc<SharedPage>> {
     let (sender, receiver) = oneshot::channel();
     // A full queue means more scrapes than the service answers: refuse this one rather than wait behind them.
     events.try_send(sender.into()).ok()?;
-    tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok().map(Into::into)
+    tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok().map(SharedPage::new)
 }

@@ -10,7 +10,7 @@ mod spec;
 
 pub use counts::{InputCounts, ReloadCounts};
 pub use http::{PATIENCE, ScrapeRequest, routes};
-pub use paced::PacedAnswer;
+pub use paced::{PacedAnswer, SharedPage};
 pub use samples::{
     MetricSamples, SampleValue, band, encode, flag, http_refused, log_samples, number, seconds, to_text,
 };

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
+use tidegate_http::caller::Caller;
 use tidegate_http::problem;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::ServiceStatus;
-use crate::metrics::{PATIENCE, PacedAnswer};
+use crate::metrics::{PATIENCE, PacedAnswer, SharedPage};
 
 /// A question about the state of the service.
 #[derive(Debug)]
@@ -39,14 +40,18 @@ pub fn routes<E: From<StatusRequest> + Send + 'static>(events: SyncSender<E>) ->
         .with_state(Arc::new(Api { events, paced: PacedAnswer::default() }))
 }
 
-async fn status<E: From<StatusRequest> + Send + 'static>(State(api): State<Arc<Api<E>>>) -> Response {
+async fn status<E: From<StatusRequest> + Send + 'static>(
+    State(api): State<Arc<Api<E>>>,
+    caller: Option<Extension<Caller>>,
+) -> Response {
     let pretty = async || {
         let status = current_status(&api.events).await?;
-        serde_json::to_string_pretty(&status).ok().map(Into::into)
+        serde_json::to_string_pretty(&status).ok().map(|text| SharedPage::new(text + "\n"))
     };
-    match api.paced.next(pretty).await {
-        Some(text) => (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], format!("{text}\n"))
-            .into_response(),
+    match api.paced.next(Caller::is_operator(caller.as_deref()), pretty).await {
+        Some(page) => {
+            (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], page.bytes()).into_response()
+        }
         None => {
             let why = "the service does not answer: it is stopping, or overloaded";
             problem(StatusCode::SERVICE_UNAVAILABLE, "silent", why)

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
@@ -10,6 +9,7 @@ use tidegate_nbd::transmission::{
     NbdCommand, PendingReply, ReadCoverage, ReplyEvent, ReplyParser, WireRequest,
 };
 use tidegate_nbd::{CommandFlags, Errno, SessionTerms};
+use tidegate_sockets::aside::PeerSocket;
 
 use super::model::Ordinal;
 
@@ -25,7 +25,7 @@ pub(super) struct SimulatedClient {
 
 /// A connection in the transmission phase.
 pub(super) struct ClientConnection {
-    pub(super) socket: Arc<OwnedFd>,
+    pub(super) socket: Arc<PeerSocket>,
     pub(super) terms: SessionTerms,
     /// The life of the gateway at the other end.
     pub(super) front: u64,
@@ -95,7 +95,7 @@ pub(super) enum ClientReceived {
 }
 
 impl ClientConnection {
-    pub(super) fn new(socket: Arc<OwnedFd>, terms: SessionTerms, front: u64, opened: Ordinal) -> Self {
+    pub(super) fn new(socket: Arc<PeerSocket>, terms: SessionTerms, front: u64, opened: Ordinal) -> Self {
         Self {
             socket,
             parser: ReplyParser::new(terms.style),

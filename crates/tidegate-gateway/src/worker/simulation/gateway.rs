@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use tidegate_nbd::{ExportGeometry, ExportName, SessionTerms};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::{ConsumerName, Instant, ResourceName};
 
 use crate::backend::{ExportVolume, FileVolume};
@@ -123,7 +124,7 @@ impl LiveGateway {
     }
 
     /// Takes a session whose handshake is over.
-    pub(super) fn open(&self, socket: Arc<OwnedFd>, terms: SessionTerms, peer: String) {
+    pub(super) fn open(&self, socket: Arc<PeerSocket>, terms: SessionTerms, peer: String) {
         self.take(socket, terms, peer, Vec::new());
     }
 
@@ -133,7 +134,7 @@ impl LiveGateway {
         self.take(socket, terms, peer, unread);
     }
 
-    fn take(&self, socket: Arc<OwnedFd>, terms: SessionTerms, peer: String, already: Vec<u8>) {
+    fn take(&self, socket: Arc<PeerSocket>, terms: SessionTerms, peer: String, already: Vec<u8>) {
         let slot = self.door.reserve(EXPORT, ConnectionSource::Unknown).expect("there are places enough");
         self.door.send(WorkerCommand::Session(Box::new(NewSession {
             socket,

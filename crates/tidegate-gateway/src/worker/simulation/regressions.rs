@@ -1,13 +1,14 @@
 //! Orders of events that once broke a rule, one step at a time.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use tidegate_nbd::transmission::NbdCommand;
 use tidegate_nbd::{CommandFlags, Errno, SessionTerms};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::Instant;
 
 use super::NOW;
@@ -29,7 +30,7 @@ struct ServedClients {
 /// A client, and the gateway's end of its connection.
 struct ServedClient {
     connection: ClientConnection,
-    socket: Arc<OwnedFd>,
+    socket: Arc<PeerSocket>,
 }
 
 impl ServedClients {
@@ -48,9 +49,9 @@ impl ServedClients {
         let connect = |_| {
             let flags = SocketFlags::CLOEXEC;
             let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-            let socket = Arc::new(theirs);
+            let [ours, socket] = [ours, theirs].map(|end| Arc::new(PeerSocket::to_this_process(end)));
             live.open(Arc::clone(&socket), terms, "client".into());
-            ServedClient { connection: ClientConnection::new(Arc::new(ours), terms, 0, 0), socket }
+            ServedClient { connection: ClientConnection::new(ours, terms, 0, 0), socket }
         };
         let clients = (0..count).map(connect).collect();
         Self { live, clients, suspended: None }

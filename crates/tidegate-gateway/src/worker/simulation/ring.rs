@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slab::Slab;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_ublk::RingCommand;
 use tidegate_vhost::EventDescriptor;
 
@@ -163,16 +164,16 @@ impl WorkerRing {
     pub(crate) fn receive(
         &mut self,
         token: RingToken,
-        fd: BorrowedFd<'_>,
+        socket: &PeerSocket,
         buffer: AlignedBuffer,
         part: BufferPart,
         whole: bool,
     ) {
         match self {
-            Self::Kernel(ring) => ring.receive(token, fd, buffer, part, whole),
+            Self::Kernel(ring) => ring.receive(token, socket, buffer, part, whole),
             Self::Simulated(ring) => {
                 let action = SimulatedAction::Receive { part, whole };
-                ring.submit(token, fd.as_raw_fd(), action, LentMemory::Buffer(buffer));
+                ring.submit(token, socket.as_raw_fd(), action, LentMemory::Buffer(buffer));
             }
         }
     }

@@ -8,11 +8,12 @@ mod workload;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_nbd::TransmissionFlags;
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_units::Instant;
 
 use super::client::SimulatedClient;
@@ -93,7 +94,7 @@ struct WorldConnection {
     caller: Option<usize>,
     /// The descriptors by which the caller and the server know it.
     known: [RawFd; 2],
-    ends: [Arc<OwnedFd>; 2],
+    ends: [Arc<PeerSocket>; 2],
 }
 
 /// The way a gateway ends.

@@ -1,18 +1,19 @@
 //! The kernel of the world: it carries out what the workers submit, on sockets and on the disk.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tidegate_sockets::aside::PeerSocket;
 
 use super::{OperationKey, SOCKET, SimulatedWorld, WorldEvent};
 use crate::ring::{FileAction, LentMemory, RingToken};
 use crate::worker::simulation::ring::SimulatedAction;
 
 impl SimulatedWorld {
-    pub(super) fn socket_of(&self, fd: RawFd, server: bool) -> Option<&Arc<OwnedFd>> {
+    pub(super) fn socket_of(&self, fd: RawFd, server: bool) -> Option<&Arc<PeerSocket>> {
         let end = usize::from(server);
         let connection = self.connections.iter().rev().find(|connection| connection.known[end] == fd)?;
         Some(&connection.ends[end])
@@ -39,7 +40,7 @@ impl SimulatedWorld {
         let operations = waiting.iter().filter_map(|(event, fd, server, flags)| {
             Some((*event, Arc::clone(self.socket_of(*fd, *server)?), *flags))
         });
-        let mut sockets: Vec<(WorldEvent, Arc<OwnedFd>, PollFlags)> = operations.collect();
+        let mut sockets: Vec<(WorldEvent, Arc<PeerSocket>, PollFlags)> = operations.collect();
         for (client, entry) in self.clients.iter().enumerate() {
             if let Some(session) = entry.session.as_ref().filter(|_| !entry.scheduled) {
                 let out = if session.has_to_send() { PollFlags::OUT } else { PollFlags::empty() };

@@ -1,6 +1,6 @@
 //! The gateways of the world, from start to end, and the connections between them.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rustix::net::{
 };
 use tidegate_nbd::transmission::MessageStyle;
 use tidegate_nbd::{CheckedOperation, ExportGeometry, SessionTerms, TransmissionFlags};
+use tidegate_sockets::aside::PeerSocket;
 
 use super::{Broken, GatewayEnd, OperationKey, SOCKET, SimulatedWorld, WorldConnection, WorldEvent};
 use crate::ring::{FileAction, RingToken};
@@ -151,14 +152,14 @@ impl SimulatedWorld {
         &mut self,
         caller: Option<usize>,
         server: usize,
-    ) -> Option<(Arc<OwnedFd>, SessionTerms)> {
+    ) -> Option<(Arc<PeerSocket>, SessionTerms)> {
         self.places[server].live.as_ref()?;
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         for end in [&ours, &theirs] {
             sockopt::set_socket_send_buffer_size(end, SOCKET).unwrap();
         }
-        let (ours, theirs) = (Arc::new(ours), Arc::new(theirs));
+        let [ours, theirs] = [ours, theirs].map(|end| Arc::new(PeerSocket::to_this_process(end)));
         let style =
             [MessageStyle::Simple, MessageStyle::Structured, MessageStyle::Extended][self.dice.below(3)];
         let hidden = caller.map_or(TransmissionFlags::NONE, |place| self.places[place].hidden);
@@ -176,7 +177,7 @@ impl SimulatedWorld {
     }
 
     /// Another descriptor of the last connection's caller, for a gateway to own.
-    pub(super) fn given(&mut self, socket: &OwnedFd) -> OwnedFd {
+    pub(super) fn given(&mut self, socket: &PeerSocket) -> PeerSocket {
         let given = socket.try_clone().unwrap();
         if let Some(connection) = self.connections.last_mut() {
             connection.known[0] = given.as_raw_fd();
