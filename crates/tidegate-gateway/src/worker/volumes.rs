@@ -24,8 +24,8 @@ pub(super) enum VolumeWatch {
     Contended,
 }
 
-/// Requests that wait for a silent volume to answer. Each [`VolumeOperation`] has a queue, so that nobody looks
-/// for the next one of a kind.
+/// Requests that wait for a silent volume to answer. Each [`VolumeOperation`] has a queue, so that the
+/// next one of a kind is found at once.
 #[derive(Default)]
 pub(super) struct ParkedRequests {
     kinds: [ParkedKind; 3],
