@@ -86,7 +86,9 @@ impl PoolWorker {
     /// Takes the slots from volumes that have fallen silent, and says of those that hang that they do.
     pub(super) fn watch_volumes(&mut self, watch: VolumeWatch, now: Instant) {
         self.next_watch = None;
-        self.free_slots_of_long_syncs(now);
+        if watch == VolumeWatch::Contended {
+            self.free_slots_of_long_syncs(now);
+        }
         for key in self.file_volumes() {
             let export = &mut self.exports[key];
             let silence = export.path.silence(now);
