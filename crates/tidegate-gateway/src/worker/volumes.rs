@@ -24,8 +24,8 @@ pub(super) enum VolumeWatch {
     Contended,
 }
 
-/// Requests that wait for a silent volume to answer. Each [`VolumeOperation`] has a queue, so that nobody looks
-/// for the next one of a kind.
+/// Requests that wait for a silent volume to answer. Each [`VolumeOperation`] has a queue, so that the
+/// next one of a kind is found at once.
 #[derive(Default)]
 pub(super) struct ParkedRequests {
     kinds: [ParkedKind; 3],
@@ -86,7 +86,9 @@ impl PoolWorker {
     /// Takes the slots from volumes that have fallen silent, and says of those that hang that they do.
     pub(super) fn watch_volumes(&mut self, watch: VolumeWatch, now: Instant) {
         self.next_watch = None;
-        self.free_slots_of_long_syncs(now);
+        if watch == VolumeWatch::Contended {
+            self.free_slots_of_long_syncs(now);
+        }
         for key in self.file_volumes() {
             let export = &mut self.exports[key];
             let silence = export.path.silence(now);

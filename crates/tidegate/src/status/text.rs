@@ -499,12 +499,12 @@ mod tests {
              (2 of 2 throttled)\n\
              all together: 498 IO/s in the last 3.0 s, 2.5 MiB/s read, 0 B/s written\n\
              mean latency: storage 12.0ms\n\
-             consumer  promise  storage  client  kept 1m/1h/1d  IO/s       read  written  entitled  \
-             rate      state\n\
-             business   15.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s       350   350  \
-             throttled\n\
-             mining     20.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s       150   350  \
-             throttled\n\n"
+             consumer  promise  storage  client  kept 1m/1h/1d  IO/s       read  written     flushes/s  \
+             entitled  rate      state\n\
+             business   15.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s  20 of 4.20ms       \
+             350   350  throttled\n\
+             mining     20.0ms   12.1ms  14.0ms     100/99/? %   348  1.5 MiB/s    0 B/s  20 of 4.20ms       \
+             150   350  throttled\n\n"
         );
     }
 
