@@ -2,7 +2,8 @@
 //! their start.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{CommandExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::geteuid;
