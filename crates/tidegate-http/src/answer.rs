@@ -1,4 +1,4 @@
-//! Answers on their way to clients: how far each is, and how many large ones are held in memory.
+//! Answers on their way to clients: how far each is, and how many large ones are in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const PORTION: usize = 64 * 1024;
 /// Answers of this length and more are counted.
 pub(crate) const LARGE_ANSWER: u64 = 256 * 1024;
 
-/// Different large answers that are held at once, for all clients that are no operators.
+/// Different large answers in memory at once, for all clients that are no operators.
 const MOST_LARGE: usize = 4;
 
 /// The time for which a large answer is never given up for another one.
@@ -136,18 +136,18 @@ struct LargeAnswer {
     holders: Vec<(u64, Arc<AnswerProgress>)>,
 }
 
-/// The outcome of holding a large answer.
+/// The outcome of keeping a large answer for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HeldAnswer {
-    /// The answer is held until its connection has taken all of it.
+    /// The answer stays in memory until its connection has taken all of it.
     Held,
-    /// The same, and these connections end, which held the oldest.
+    /// The same, and these connections end, which had the oldest.
     InPlaceOf(Vec<u64>),
-    /// Too many others are held, and none for long.
+    /// Too many others are in memory, and none for long.
     Full,
 }
 
-/// The large answers that connections hold.
+/// The large answers that connections have not taken.
 #[derive(Debug, Default)]
 pub(crate) struct LargeAnswers(Vec<LargeAnswer>);
 

@@ -5,7 +5,7 @@
 //! close to one. So the oldest connection without a complete request makes room. An honest client sends its
 //! request together with its connection, so it is read before 64 others have been accepted.
 //!
-//! Clients that nobody knows yet, readers and operators have places of their own, and so have clients of Unix
+//! Unknown clients, readers and operators have places of their own, and so have clients of Unix
 //! sockets and of the network. A connection that is being answered never makes room, but it takes a place from
 //! its own kind alone. So however many readers are being answered, an operator gets in.
 

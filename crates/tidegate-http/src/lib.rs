@@ -5,7 +5,7 @@
 //! | resource | bound | beyond it |
 //! |---|---|---|
 //! | connections | [`MOST_CONNECTIONS`] of readers and of unknown clients, [`MOST_OPERATORS`] of operators; each through Unix sockets and from the network | the oldest of its kind that is not being answered makes room |
-//! | large answers to readers that are held | four | those who hold the oldest are cut off, or 503 |
+//! | large answers that readers have not taken | four | readers of the oldest are cut off, or 503 |
 //! | time for a TLS handshake | [`HANDSHAKE_TIME`] | the connection is closed |
 //! | time for a request's header | [`HEADER_TIME`] | the connection is closed |
 //! | time for a request's body | [`BODY_TIME`] | 408 |

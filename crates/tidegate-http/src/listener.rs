@@ -32,7 +32,7 @@ const SOCKET_MODE: u32 = 0o660;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The pause in which a listener is held back.
+/// The pause before a listener that must wait is looked at again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest path in the kernel's `sockaddr_un`, less the terminating zero.
@@ -208,11 +208,11 @@ impl HttpListener {
 pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Result<AcceptedConnection> {
     let mut again = pin!(sleep(PAUSE));
     poll_fn(|context| {
-        let mut is_held_back = false;
+        let mut must_wait = false;
         for at in 0..listeners.len() {
             let listener = &listeners[(first + at) % listeners.len()];
             if !listener.may_accept() {
-                is_held_back = true;
+                must_wait = true;
                 continue;
             }
             let accepted = match &listener.socket {
@@ -231,8 +231,8 @@ pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Resu
                 }));
             }
         }
-        // Nothing else says when a listener is not held back any more.
-        if is_held_back && again.as_mut().poll(context).is_ready() {
+        // Nothing else says when a listener need not wait any more.
+        if must_wait && again.as_mut().poll(context).is_ready() {
             again.as_mut().reset(Instant::now() + PAUSE);
             context.waker().wake_by_ref();
         }

@@ -345,7 +345,7 @@ impl Place {
         self.shared.admitted(&mut table, settled).is_some()
     }
 
-    /// Makes an answer ready for the client. A large one counts as held until the client has taken it.
+    /// Makes an answer ready for the client. A large one counts until the client has taken it.
     async fn hand_over(&self, answer: Response, standing: ClientStanding) -> Response<AnswerBody> {
         let (parts, body) = answer.into_parts();
         let is_large = body.size_hint().exact().is_some_and(|length| length >= LARGE_ANSWER);
@@ -359,7 +359,8 @@ impl Place {
         answer.map(|body| AnswerBody::new(body, Arc::clone(&self.progress)))
     }
 
-    /// Holds a large answer. Clients that have held the oldest one for long lose their connection for it.
+    /// Keeps a large answer for the client. Clients that have not taken the oldest one for long lose their
+    /// connection for it.
     fn hold(&self, identity: usize) -> bool {
         let mut table = self.shared.table();
         let displaced = match table.large.hold(identity, self.id, &self.progress, Instant::now()) {

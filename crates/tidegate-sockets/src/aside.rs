@@ -1,8 +1,8 @@
 //! Descriptors that the other side of a Unix socket passes, and threads that close them.
 //!
-//! Whoever passes a descriptor decides how long closing it takes: a TCP connection with `SO_LINGER` and unsent
+//! The client that passes a descriptor decides how long closing it takes: a TCP connection with `SO_LINGER` and unsent
 //! data takes as long as its option says, a file of FUSE as long as its server likes. The kernel closes a
-//! descriptor in the thread that receives its message without room for it, and one that nobody received in the
+//! descriptor in the thread that receives its message without room for it, and one that was never received in the
 //! thread that closes the socket. So a thread that serves others has room for descriptors in every
 //! [`receive`], and leaves closing to threads that do nothing else: [`close_aside`].
 

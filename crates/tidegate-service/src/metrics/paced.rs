@@ -72,8 +72,8 @@ pub struct PacedAnswer {
 }
 
 impl PacedAnswer {
-    /// Returns an answer that was made after this was called. While slow readers hold earlier answers, those
-    /// who are no operators may get one that is some seconds old. `None`: the service does not answer.
+    /// Returns an answer that was made after this was called. While slow readers hold earlier answers, a
+    /// caller that is no operator may get one that is some seconds old. `None`: the service does not answer.
     pub async fn next(
         &self,
         is_operator: bool,
