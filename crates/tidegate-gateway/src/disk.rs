@@ -25,7 +25,7 @@ pub(crate) struct NewDisk {
     pub(crate) under_way: UnderWay,
 }
 
-/// Dropped once no request of a disk is under way, and the worker has let go of all that the front end has
+/// Dropped once no request of a disk is under way, and the worker has dropped all that the front end has
 /// passed. Two threads wait for that. The front end's own closes and unmaps what it has passed. That of the
 /// next front end may begin: before that, the guest would do again what is still being done, and a late write
 /// would undo its next one.

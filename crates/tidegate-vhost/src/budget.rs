@@ -1,6 +1,5 @@
 //! Bounds of the memory that front ends share with this process. What a front end maps costs it nothing, if
-//! its file is sparse. Without bounds a few of them would use up the addresses of the process, its mappings or
-//! its descriptors, and everybody's next buffer or thread would fail.
+//! its file is sparse. Without bounds a few of them would use up the addresses or mappings of the process, and the next buffer or thread of any other client would fail.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,7 +76,7 @@ impl SharedMemory {
         if !then.is_within(MOST_OF_ONE) {
             return Err(TooMuchMemory::OfOne);
         }
-        // Whoever stays within the reserve needs nothing of what is common.
+        // A front end within its reserve needs nothing of what is common.
         if !all.is_within(MOST) || !(beyond.is_within(COMMON) || then.is_within(RESERVE)) {
             return Err(TooMuchMemory::OfAll);
         }

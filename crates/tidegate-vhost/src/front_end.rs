@@ -36,8 +36,8 @@ const LONGEST_CONFIG: usize = 256;
 pub struct OwnerGone;
 
 /// The part that owns the rings of a device while they are started. Calls come from the thread of
-/// [`serve`], in the order of the front end's messages. Each returns once it is done, so that a front end cannot
-/// give more orders than the owner carries out.
+/// [`serve`], in the order of the front end's messages. Each returns once it is done, so that a front end
+/// cannot give more orders than the owner carries out.
 pub trait DiskOwner {
     /// The guest's memory is this from now on; `None` only while no ring is started.
     ///
@@ -70,7 +70,7 @@ pub trait DiskOwner {
     /// When the owner has ended.
     fn set_cache(&mut self, may_cache: bool) -> Result<(), OwnerGone>;
 
-    /// The front end is no longer served. Returns once the owner has let go of its rings and its memory, which
+    /// The front end is no longer served. Returns once the owner has dropped its rings and its memory, which
     /// then end with the calling thread.
     fn end(&mut self, reason: &FrontEndError);
 }
@@ -91,8 +91,8 @@ pub enum FrontEndError {
 
 /// Serves a front end until it hangs up or does not keep to the protocol.
 ///
-/// The calling thread should serve nobody else. It closes every descriptor that the front end has passed, and
-/// should then close the socket, in which there may be more. Closing one can take as long as the front end
+/// The calling thread should have no other work. It closes every descriptor that the front end has passed,
+/// and should then close the socket, in which there may be more. Closing one can take as long as the front end
 /// likes: a socket with SO_LINGER, a file of its own file system.
 pub fn serve(socket: &UnixStream, disk: DiskProperties, size: &Arc<DiskSize>, owner: impl DiskOwner) {
     let front_end = Arc::new(Mutex::new(FrontEnd::new(disk, Arc::clone(size), owner)));
@@ -270,7 +270,7 @@ impl<O: DiskOwner> FrontEnd<O> {
         (0..u32::from(MOST_QUEUES)).try_for_each(|index| self.stop(index))
     }
 
-    /// Has the owner use the regions as they are now. The owner has let go of others when this returns.
+    /// Has the owner use the regions as they are now. The owner has dropped others when this returns.
     fn set_memory(&mut self, table: MemoryTable) -> HandlerResult<()> {
         let memory = table.memory().map_err(refused)?;
         if memory.is_none() {

@@ -21,8 +21,8 @@ pub(crate) const MOST_REGIONS: usize = 256;
 /// The part of a mapping that is emptied at once. Chosen: some milliseconds of the kernel's work.
 const EMPTIED_AT_ONCE: usize = 256 << 20;
 
-/// A file's memory, mapped and guarded. The last owner unmaps it, and frees the file's memory if the front end
-/// is gone. That takes seconds for a large guest, so the last owner is the thread of [`crate::serve`].
+/// A file's memory, mapped and guarded. The last owner unmaps it, and frees the file's memory if the front
+/// end is gone. That takes seconds for a large guest, so the last owner is the thread of [`crate::serve`].
 #[derive(Debug)]
 struct Mapping {
     /// `None` once the mapping is about to end.
@@ -35,9 +35,9 @@ struct Mapping {
 impl Mapping {
     /// Maps a part of a file. Its descriptor is not needed afterwards.
     fn new(account: &MemoryAccount, file: &File, offset: u64, length: u64) -> io::Result<Self> {
-        // Only files of tmpfs (memfd among them) and hugetlbfs have seals, and this asks no file system. A page
-        // of any other file comes from its file system, which may never deliver it: the front end may be its
-        // server. Whoever touches such a page waits with no end, not even that of the process.
+        // Only files of tmpfs (memfd among them) and hugetlbfs have seals, and this asks no file system. A
+        // page of any other file comes from its file system, which may never deliver it: the front end may be its
+        // server. A thread that touches such a page waits with no end, not even that of the process.
         if fcntl_get_seals(file).is_err() {
             return Err(io::Error::other(
                 "guest memory must be a memfd, or a file on tmpfs or hugetlbfs: a page of another file system \
@@ -58,8 +58,8 @@ impl Mapping {
         // SAFETY: a new mapping at a place of the kernel's choice.
         let start = unsafe { mmap(null_mut(), length, access, flags, file, offset)? };
         let mut mapping = Self { guard: None, start: start as usize, length, _charge: charge };
-        // SAFETY: the mapping is our own, of whole pages, and used through vm-memory, whose access is volatile.
-        // It ends after its guard.
+        // SAFETY: the mapping is our own, of whole pages, and used through vm-memory, whose access is
+        // volatile. It ends after its guard.
         mapping.guard = Some(unsafe { BusGuard::new(start.cast(), length)? });
         Ok(mapping)
     }
@@ -75,7 +75,7 @@ impl Drop for Mapping {
             // SAFETY: within the mapping, which nothing uses any more. If it fails, the end takes longer.
             let _ = unsafe { madvise(start.wrapping_byte_add(at), length, Advice::LinuxDontNeed) };
         }
-        // SAFETY: nothing uses the mapping any more: whoever had it had a share of this.
+        // SAFETY: nothing uses the mapping any more: each part that had it had a share of this.
         if let Err(error) = unsafe { munmap(start, self.length) } {
             tracing::warn!("guest memory stays mapped: {error}");
         }

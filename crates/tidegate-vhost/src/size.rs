@@ -102,7 +102,7 @@ fn passed_channel(socket: impl AsFd) -> io::Result<Option<UnixStream>> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    // Sending to another kind of socket could wait for whoever uses it.
+    // Sending to another kind of socket could wait for its other users.
     let is_unix = |socket: &OwnedFd| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX);
     Ok(descriptors.filter(is_unix).map(UnixStream::from).next())
 }

@@ -30,8 +30,8 @@ use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 /// The identity of the next disk.
 static NEXT_DISK: AtomicU64 = AtomicU64::new(0);
 
-/// The time in which a front end starts its first ring, if another one wants its place. Chosen: a guest that is
-/// slower, in its firmware for example, has no rival.
+/// The time in which a front end starts its first ring, if another one wants its place. Chosen: a guest that
+/// is slower, in its firmware for example, has no rival.
 const SET_UP: Duration = Duration::from_secs(5);
 
 /// Threads of one socket. More than one are there while one closes or frees what its front end has passed.
@@ -195,7 +195,7 @@ impl CurrentFrontEnd {
         }
         let reason = "another front end came, and this one had started no ring";
         let order = DiskOrder::End(reason.into());
-        // Nobody waits for it.
+        // The answer is not waited for.
         self.door.send(WorkerCommand::Disk { disk: self.disk, order, done: sync_channel(1).0 });
     }
 }
@@ -361,7 +361,7 @@ struct WorkerOwner {
     state: Arc<FrontEndState>,
     /// The rings that are started, as bits.
     started: u64,
-    /// Ends once the worker has let go of everything.
+    /// Ends once the worker has dropped all that the front end has passed.
     under_way: Receiver<()>,
 }
 

@@ -1,5 +1,5 @@
-//! Front ends of vhost-user that share and pass what they should not: each harms its own disk, and neither the
-//! process nor another export.
+//! Front ends of vhost-user that share and pass what they should not: each harms its own disk, and neither
+//! the process nor another export.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -134,7 +134,8 @@ fn memory_of_a_file_system_that_hangs_is_refused() {
     let front_end = HostileFrontEnd::connect(&service, "a");
     let table = [&1u64.to_le_bytes()[..], &[0u64, 1 << 20, 0, 0].map(u64::to_le_bytes).concat()].concat();
     front_end.send(SET_MEM_TABLE, &table, &[memory.as_fd()]);
-    // Whoever closes the file waits, and only the front end's thread does.
+    service.await_log("guest memory must be a memfd, or a file on tmpfs or hugetlbfs");
+    // Closing the file waits, and only the front end's thread does that.
     works(&mut other);
     assert_eq!(service.get("/healthz"), "ok\n");
     works(&mut machine(&service, "a"));
@@ -142,7 +143,7 @@ fn memory_of_a_file_system_that_hangs_is_refused() {
     assert!(service.terminate().0.success());
 }
 
-/// A socket with data that its peer does not take. Whoever closes it last waits for ten minutes.
+/// A socket with data that its peer does not take. Closing the last share of it takes ten minutes.
 fn lingering(peer: &TcpListener) -> OwnedFd {
     let mut socket = TcpStream::connect(peer.local_addr().unwrap()).unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -178,7 +179,7 @@ fn a_descriptor_that_takes_long_to_close_holds_up_its_own_front_end_only() {
     for (export, request, body) in passed {
         pass(&HostileFrontEnd::connect(&service, export), request, body);
     }
-    // Nobody takes these out of their connections: the messages before them end this front end late, and the
+    // These stay unread in their connections: the messages before them end this front end late, and the
     // other one is refused.
     let unread = HostileFrontEnd::connect(&service, "f");
     for _ in 0..2100 {
