@@ -69,7 +69,7 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
 }
 
 /// Returns true if the processes that have locked a file are known, and none of them is root's or this user's. Of a
-/// process that has ended, another one has the descriptor: services leave theirs to nobody.
+/// process that has ended, another one has the descriptor: services leave theirs to no program.
 fn is_strangers(file: &File) -> io::Result<bool> {
     let inode = file.metadata()?.ino();
     let own = rustix::process::geteuid().as_raw();

@@ -48,7 +48,7 @@ pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
 }
 
 /// Returns the numbers of the users whose programs listen where a connection to a TCP address of this network
-/// namespace goes, as the kernel tells anybody.
+/// namespace goes, as the kernel tells all users.
 #[must_use]
 pub fn users_of_tcp(address: SocketAddr) -> Vec<u32> {
     let tables = tcp_tables();

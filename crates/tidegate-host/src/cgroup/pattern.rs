@@ -165,7 +165,7 @@ impl CgroupPattern {
             next.truncate(MOST_CGROUPS);
             paths = next;
         }
-        // A claim is nobody's load.
+        // A claim is no consumer.
         found.extend(paths.into_iter().filter(|path| path != CLAIM && root.join(text_path(path)).is_dir()));
         Ok(())
     }

@@ -76,7 +76,7 @@ pub(crate) struct ServiceClient {
 struct Endpoint {
     address: ServiceAddress,
     tls: Option<ClientTls>,
-    /// True if the caller named the address: then it may be asked questions whoever listens there.
+    /// True if the caller named the address: then a stranger's program may be asked questions, too.
     is_named: bool,
 }
 
@@ -89,7 +89,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 enum Failure {
     /// The connection was not made, so that nothing was asked.
     NotThere(io::Error),
-    /// It could be anybody who listens there, so that nothing was asked.
+    /// Any user's program may listen there, so that nothing was asked.
     Stranger(String),
     /// TLS was not agreed on, so that nothing was asked.
     Handshake(io::Error),

@@ -20,9 +20,9 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 pub(crate) enum PeerTrust {
     /// Root's, this user's or a packaged service's, or one with the certificate that was asked for.
     Believed,
-    /// A service of the user who has the folder of its socket.
+    /// A service of the user that has the folder of its socket.
     OfFolder,
-    /// It could be anybody's, for this reason.
+    /// Any user's, for this reason.
     Unknown(String),
 }
 
@@ -61,7 +61,7 @@ impl PeerTrust {
     }
 }
 
-/// Returns the reason why a program that listens at a plain HTTP address of this machine could be anybody's. `None`
+/// Returns the reason why a program that listens at a plain HTTP address of this machine could be any user's. `None`
 /// if it is known, if nothing listens, or if the address is another machine's.
 pub(crate) fn stranger_at(url: &str) -> Option<String> {
     let authority = url.strip_prefix("http://")?.split('/').next()?;
@@ -72,5 +72,5 @@ pub(crate) fn stranger_at(url: &str) -> Option<String> {
 }
 
 fn listens(user: u32) -> String {
-    format!("user {user} listens there, who is neither root nor this user nor a service's")
+    format!("user {user} listens there, and that is neither root nor this user nor a service's user")
 }
