@@ -348,32 +348,27 @@ fn the_schema_is_the_published_one() {
 }
 
 /// Runs a scenario with one workload on one array, and returns the complaint.
-fn refused_work(array: &str, workload: &str) -> String {
+fn refused_work(array: &str, workload: &str, status: i32) -> String {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         "name = \"x\"\nduration = \"200s\"\n[array.lun]\n{array}\n[host.a]\n[vm.v]\nworkload = \"w\"\n\
          [workload.w]\n{workload}\n"
     );
     fs::write(folder.path().join("x.toml"), text).unwrap();
-    complaint(folder.path(), &["sim", "run", "x.toml"], 2)
+    complaint(folder.path(), &["sim", "run", "x.toml"], status)
 }
 
 #[test]
 fn a_scenario_that_would_hardly_end_is_refused_and_the_keys_are_named() {
     let slow = "rate = \"500 IO/s\"";
-    let refused = refused_work(slow, "rate = \"10000000 IO/s\"");
+    let refused = refused_work(slow, "rate = \"10000000 IO/s\"", 2);
     assert!(refused.contains("x.toml:9:8: `rate` must be at most 1000000 IO/s"), "{refused}");
-    let refused = refused_work(slow, "outstanding = 65536\ncount = 65536");
+    let refused = refused_work(slow, "outstanding = 65536\ncount = 65536", 2);
     assert!(refused.contains("write a lower `limit`, `outstanding` or `count`"), "{refused}");
 }
 
 #[test]
 fn a_simulation_whose_time_hardly_passes_ends_with_the_reason() {
-    for (array, workload) in [
-        ("rate = \"1000000000000 IO/s\"", "outstanding = 64"),
-        ("rate = \"500 IO/s\"", "rate = \"1 IO/s\"\ncycle = { on = \"1ns\", off = \"1ns\" }"),
-    ] {
-        let refused = refused_work(array, workload);
-        assert!(refused.contains("events within a second") && refused.contains("(`rate`)"), "{refused}");
-    }
+    let refused = refused_work("rate = \"1000000000000 IO/s\"", "outstanding = 64", 1);
+    assert!(refused.contains("events within a second") && refused.contains("(`rate`)"), "{refused}");
 }
