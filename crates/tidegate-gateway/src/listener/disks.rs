@@ -189,14 +189,14 @@ impl CurrentFrontEnd {
     /// at its socket: so the worker hears of it from here.
     fn displace(&self) {
         self.state.connected.store(false, Ordering::Release);
+        let reason = "another front end came, and this one had started no ring";
+        let order = DiskOrder::End(reason.into());
+        // The answer is not waited for. It is sent before its thread hears of it, which would give another reason.
+        self.door.send(WorkerCommand::Disk { disk: self.disk, order, done: sync_channel(1).0 });
         if let Some(socket) = self.socket.upgrade() {
             // Fails only when it has hung up.
             let _ = rustix::net::shutdown(&socket, Shutdown::Both);
         }
-        let reason = "another front end came, and this one had started no ring";
-        let order = DiskOrder::End(reason.into());
-        // The answer is not waited for.
-        self.door.send(WorkerCommand::Disk { disk: self.disk, order, done: sync_channel(1).0 });
     }
 }
 

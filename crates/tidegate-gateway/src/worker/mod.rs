@@ -352,7 +352,7 @@ impl PoolWorker {
         } else if completed.result.is_ok() {
             self.probe_answered(export, VolumeOperation::Read, now);
         }
-        // Nobody takes the data: the rest of it is not read.
+        // No client takes the data: the rest of it is not read.
         let only_reads = matches!(operation, CheckedOperation::Read { .. } | CheckedOperation::Cache { .. });
         if only_reads && self.sessions[session].phase == SessionPhase::Closed {
             if let LentMemory::Buffer(buffer) = completed.held {

@@ -128,11 +128,12 @@ fn a_false_nats_server_fills_no_memory_of_a_host() {
 #[test]
 fn a_false_nats_server_ends_the_start_of_a_broker_with_its_reason() {
     let line = |is_introduced| Flood { is_introduced, begin: "-ERR\r\n", piece: b"\r\n".to_vec() };
-    for (flood, reason) in [
-        (floods().remove(0), "it sent a line of more than 65536 bytes"),
-        (line(false), "not of the protocol of NATS"),
-        // The client library ends with a panic by this line.
-        (line(true), "is JetStream enabled on the server?"),
+    let no_protocol = "not of the protocol of NATS";
+    for (flood, reasons) in [
+        (floods().remove(0), ["it sent a line of more than 65536 bytes"; 2]),
+        (line(false), [no_protocol; 2]),
+        // The client library ends with a panic by this line. The request under way may fail first.
+        (line(true), ["is JetStream enabled on the server?", no_protocol]),
     ] {
         let (address, _done) = false_server(vec![flood]);
         let folder = tempfile::tempdir().unwrap();
@@ -151,6 +152,7 @@ fn a_false_nats_server_ends_the_start_of_a_broker_with_its_reason() {
         let broker = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["broker", "-c"]).arg(config).output();
         let broker = broker.unwrap();
         let said = String::from_utf8_lossy(&broker.stderr);
-        assert!(broker.status.code() == Some(1) && said.contains(reason), "{:?}: {said}", broker.status);
+        let is_said = reasons.iter().any(|reason| said.contains(reason));
+        assert!(broker.status.code() == Some(1) && is_said, "{:?}: {said}", broker.status);
     }
 }
