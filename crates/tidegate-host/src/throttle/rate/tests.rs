@@ -79,7 +79,7 @@ fn nothing_is_there_while_nobody_is_held() {
     let mut rate = Rate::new(root.clone()).unwrap();
     rate.apply(Instant::ZERO, &[]).unwrap();
     let there = std::fs::read_dir(tree.path().join("sys/fs/cgroup")).unwrap().count();
-    assert_eq!(there, 3, "as it was");
+    assert_eq!(there, 4, "as it was, and the claim");
     assert!(!undo(&root, false).unwrap());
     assert!(!undo(&machine(&[]).1, false).unwrap(), "where there are no cgroups, either");
 }
