@@ -150,7 +150,7 @@ export.volume = { path = 'disk.raw' }
 
     #[test]
     fn what_a_dead_one_left_is_removed() {
-        let Some(machine) = Throttling::start("release-dead") else { return };
+        let Some(mut machine) = Throttling::start("release-dead") else { return };
         machine.agent.kill_with_guardian();
         assert!(machine.reader.is_limited());
         let said = released(&machine.folder, &[], 0);

@@ -125,12 +125,13 @@ impl OwnAgent {
         assert!(done.success());
     }
 
-    /// Kills it, and its guardian first.
-    pub(crate) fn kill_with_guardian(&self) {
+    /// Kills it, and its guardian first, and waits until its sockets are closed.
+    pub(crate) fn kill_with_guardian(&mut self) {
         let id = self.process.id().to_string();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         let all = children.split_whitespace().chain([id.as_str()]);
         assert!(Command::new("kill").arg("-KILL").args(all).status().unwrap().success());
+        self.process.wait().unwrap();
     }
 
     pub(crate) fn terminate(&mut self) {
