@@ -19,9 +19,8 @@ const RECEIVE: usize = 64 * 1024;
 /// to copy than to receive separately.
 const DIRECT: usize = 16 * 1024;
 
-/// The most of a payload that is received at once, so that one that comes slowly is seen to come, and that
-/// copying it does not keep the worker.
-const PORTION: usize = 256 << 10;
+/// The most of a payload that is received at once, so that one that comes slowly is seen to come.
+const PORTION: usize = 1 << 20;
 
 /// One step of taking input apart.
 #[derive(Debug)]

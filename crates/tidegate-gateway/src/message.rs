@@ -11,9 +11,6 @@ use crate::buffer::AlignedBuffer;
 /// Items per send: a depth of 32 goes out at once, with room to spare.
 const MAX_ITEMS: usize = 64;
 
-/// The most bytes of one send, so that copying them does not keep the worker. The rest follows.
-const MOST_BYTES: usize = 256 << 10;
-
 /// A part of a message: a head, and a body that is sent from where it lies.
 pub(crate) trait MessageItem {
     fn head(&self) -> &[u8];
@@ -113,11 +110,11 @@ impl<I: MessageItem> ReplyMessage<I> {
         bytes.skip(self.sent).copied().collect()
     }
 
-    /// Points the header at what is still to be sent. It is valid until the message changes or moves out of
-    /// its box.
-    pub(crate) fn prepare(&mut self) -> *const libc::msghdr {
+    /// Points the header at what is still to be sent, or at the first `most` bytes of it. It is valid until the
+    /// message changes or moves out of its box.
+    pub(crate) fn prepare(&mut self, most: usize) -> *const libc::msghdr {
         self.vectors.clear();
-        let (mut skip, mut room) = (self.sent, MOST_BYTES);
+        let (mut skip, mut room) = (self.sent, most);
         for item in &self.items {
             for bytes in [item.head(), item.body()] {
                 let rest = &bytes[skip.min(bytes.len())..];
@@ -132,7 +129,7 @@ impl<I: MessageItem> ReplyMessage<I> {
         }
         self.header.msg_iov = self.vectors.as_mut_ptr();
         self.header.msg_iovlen = self.vectors.len();
-        self.prepared = MOST_BYTES - room;
+        self.prepared = most - room;
         ptr::from_ref(&self.header)
     }
 }
@@ -154,7 +151,7 @@ mod tests {
 
     /// Returns the bytes that a socket would receive.
     fn wire(message: &mut ReplyMessage<ReadyReply>) -> Vec<u8> {
-        message.prepare();
+        message.prepare(usize::MAX);
         message
             .vectors
             .iter()

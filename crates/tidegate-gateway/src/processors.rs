@@ -5,8 +5,7 @@ use std::io;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-use rustix::process::setpriority_process;
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use thiserror::Error;
 
 /// A set of processors, written as the kernel writes it: `0-3,8`.
@@ -45,17 +44,6 @@ impl ProcessorSet {
         self.numbers.iter().for_each(|number| set.set(*number));
         Ok(sched_setaffinity(None, &set)?)
     }
-}
-
-/// The nice value of a pool's threads. All clients of the pool wait for them, and clients on this machine that
-/// keep its processors busy would otherwise delay everyone's requests. Chosen: as much as ten ordinary
-/// processes.
-const NICE: i32 = -10;
-
-/// Has this thread, and all that it starts, run before those of ordinary priority. A process that may not do
-/// that (`RLIMIT_NICE`) goes on as it is.
-pub(crate) fn prefer_this_thread() {
-    let _ = setpriority_process(Some(gettid()), NICE);
 }
 
 impl FromStr for ProcessorSet {

@@ -46,6 +46,13 @@ const NO_WAIT: Duration = Duration::from_micros(5);
 /// Waits in a row that would have been worth watching for before watching begins.
 const SHORT_WAITS: u32 = 4;
 
+/// The most bytes of one operation on cached data or a socket. The kernel copies them while the worker submits:
+/// 1 MiB takes 0.06 to 0.13 ms (measured).
+const LARGEST_COPY: usize = 1 << 20;
+
+/// The same beside protected requests. All of it in such pieces would cost throughput: 15 % at 1 MiB a request.
+const COPY_PIECE: usize = 256 << 10;
+
 /// The choice whether to watch for completions before sleeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CompletionWatch {
@@ -167,6 +174,7 @@ pub(crate) struct IoRing {
     early: VecDeque<cqueue::Entry>,
     /// Bytes that the kernel copies when it is next entered: see [`IoRing::copying`].
     copying: usize,
+    largest_copy: usize,
 }
 
 /// The ring of a pool's worker. Tests also have a simulated one, which is no part of the program.
@@ -253,7 +261,17 @@ impl IoRing {
         let polling = Polling::default();
         let (operations, early) = (Slab::new(), VecDeque::new());
         let rooms = Vec::new();
-        let mut ring = Self { uring, bell, watching, polling, operations, rooms, early, copying: 0 };
+        let mut ring = Self {
+            uring,
+            bell,
+            watching,
+            polling,
+            operations,
+            rooms,
+            early,
+            copying: 0,
+            largest_copy: LARGEST_COPY,
+        };
         ring.listen();
         Ok(ring)
     }
@@ -268,6 +286,16 @@ impl IoRing {
     /// them: those to sockets, and from its page cache.
     pub(crate) fn copying(&self) -> usize {
         self.copying
+    }
+
+    /// Returns the most bytes of one operation that the kernel copies while the worker submits.
+    pub(crate) fn largest_copy(&self) -> usize {
+        self.largest_copy
+    }
+
+    /// Has the kernel copy less at once while a request may come that should not wait for it.
+    pub(crate) fn copy_in_pieces(&mut self, in_pieces: bool) {
+        self.largest_copy = if in_pieces { COPY_PIECE } else { LARGEST_COPY };
     }
 
     /// Waits for the bell from the next submission on.
@@ -411,7 +439,7 @@ impl IoRing {
     ) where
         LentMemory: From<Box<ReplyMessage<I>>>,
     {
-        let header = message.prepare();
+        let header = message.prepare(self.largest_copy);
         self.copying += message.prepared();
         // Without MSG_WAITALL: a send that the socket's buffer cuts short completes, and shows that the
         // client takes its replies, however slowly.

@@ -20,7 +20,6 @@ use crate::backend::EmulatedVolume;
 use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, PoolConfig, PoolLimits};
 use crate::peers::PoolPartners;
-use crate::processors::prefer_this_thread;
 use crate::stats::{AwaitedSnapshot, PoolSnapshot};
 use crate::upstream::UpstreamConnection;
 use crate::worker::door::{PoolChange, SessionFate, WorkerCommand, WorkerDoor};
@@ -135,7 +134,6 @@ impl PoolHandle {
             let processors = config.processors.clone();
             std::thread::Builder::new().name(format!("tg-{name}")).spawn(move || {
                 let bound = processors.map_or(Ok(()), |processors| processors.bind());
-                prefer_this_thread();
                 let worker = match bound.and_then(|()| PoolWorker::new(parts)) {
                     Ok(worker) => worker,
                     Err(error) => {

@@ -198,6 +198,12 @@ impl PoolWorker {
             || self.dispatches_more
     }
 
+    /// Works in small pieces while some protected export has sessions.
+    pub(super) fn set_beside_protected(&mut self, is_beside_protected: bool) {
+        self.is_beside_protected = is_beside_protected;
+        self.ring.copy_in_pieces(is_beside_protected);
+    }
+
     /// Begins a part of a turn for a class. That for protected exports ends, too: others are not kept out.
     pub(super) fn begin_slice(&self, class: ExportClass) -> TurnSlice {
         let length = match class {

@@ -63,13 +63,14 @@ impl PoolWorker {
             return;
         };
         entry.sessions += 1;
-        self.is_beside_protected |= entry.consumer.is_protected();
         let name = entry.consumer.name();
         info!(pool = %self.config.name, export = %name, peer = new.peer, "session opened");
         let heard_losses = match &mut entry.volume {
             ExportVolume::Upstream(upstream) => upstream.ledger().heard_by_newcomer(),
             ExportVolume::File(_) | ExportVolume::Region { .. } => 0,
         };
+        let is_beside_protected = self.is_beside_protected || entry.consumer.is_protected();
+        self.set_beside_protected(is_beside_protected);
         let key = self.sessions.insert(ClientSession::new(new, export, heard_losses, now));
         if self.sessions[key].device.is_some() {
             self.fetch_all(key);

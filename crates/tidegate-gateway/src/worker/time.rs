@@ -35,7 +35,7 @@ impl PoolWorker {
         }
         let has_protected_session =
             |(_, export): (usize, &WorkerExport)| export.sessions > 0 && export.consumer.is_protected();
-        self.is_beside_protected = self.exports.iter().any(has_protected_session);
+        self.set_beside_protected(self.exports.iter().any(has_protected_session));
         let overdue = now - self.config.limits.reply_deadline;
         let forced = self.drain.is_some_and(|drain| drain.deadline <= now);
         if let Some(drain) = &mut self.drain

@@ -133,6 +133,19 @@ impl WorkerRing {
         }
     }
 
+    pub(crate) fn largest_copy(&self) -> usize {
+        match self {
+            Self::Kernel(ring) => ring.largest_copy(),
+            Self::Simulated(_) => 1 << 20,
+        }
+    }
+
+    pub(crate) fn copy_in_pieces(&mut self, in_pieces: bool) {
+        if let Self::Kernel(ring) = self {
+            ring.copy_in_pieces(in_pieces);
+        }
+    }
+
     pub(crate) fn submit_now(&mut self) {
         if let Self::Kernel(ring) = self {
             ring.submit_now();
