@@ -259,7 +259,11 @@ mod tests {
             let (read, write) = rustix::pipe::pipe().unwrap();
             pass(&theirs, &vec![write.as_fd(); count], flags).unwrap();
             drop(write);
-            assert_eq!(receive(&ours, &mut [0; 16], RecvFlags::empty()).unwrap(), 1, "{flags:?} {count}");
+            match receive(&ours, &mut [0; 16], RecvFlags::empty()) {
+                Ok(bytes) => assert_eq!(bytes, 1, "{flags:?} {count}"),
+                // The threads that close were slow, and so many at once are too many then.
+                Err(error) => assert!(count > 1 && error.kind() == io::ErrorKind::ConnectionAborted),
+            }
             is_closed(&read);
         }
     }
