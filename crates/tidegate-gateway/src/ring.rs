@@ -212,7 +212,7 @@ fn advice(errno: Option<i32>, disabled: Option<&str>) -> &'static str {
         (Some(libc::ENOMEM), _) => {
             "the limit of locked memory is too low: raise LimitMEMLOCK= or `ulimit -l`"
         }
-        _ => "Linux 5.11 or later is needed",
+        _ => "Linux 5.12 or later is needed",
     }
 }
 
@@ -251,7 +251,7 @@ impl IoRing {
         if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "io_uring of Linux 5.11 or later is needed",
+                "io_uring of Linux 5.12 or later is needed",
             ));
         }
         // Saves a lookup per entry into the kernel; kernels before 5.18 refuse, and go without.
@@ -659,7 +659,7 @@ mod tests {
             (libc::EPERM, None, "seccomp"),
             (libc::ENOSYS, None, "CONFIG_IO_URING"),
             (libc::ENOMEM, Some("0"), "LimitMEMLOCK"),
-            (libc::EINVAL, Some("0"), "5.11"),
+            (libc::EINVAL, Some("0"), "5.12"),
         ] {
             assert!(advice(Some(errno), disabled).contains(said), "{errno} {disabled:?}");
         }

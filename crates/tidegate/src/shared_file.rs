@@ -1,7 +1,9 @@
 //! The process that reads and writes the shared file of a cluster for a service.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use tidegate_cluster::{ClusterName, serve_shared_file, use_file_helper};
 
 use crate::failure::CommandFailure;
@@ -15,6 +17,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
+    // The service ends its input once it has said farewell to other hosts. A stop of all processes of the service
+    // must not end this one before that.
+    for signal in [SIGTERM, SIGINT, SIGHUP, SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
     let cluster =
         ClusterName::new(&args.cluster).map_err(|error| CommandFailure::Usage(error.to_string()))?;
     Ok(serve_shared_file(&args.path, &cluster, args.slots)?)

@@ -17,7 +17,7 @@ pub(super) struct SizeWatch {
     device: Option<Option<File>>,
     /// The most bytes that clients were told.
     promised: AtomicU64,
-    /// The fewest bytes that the volume was seen with.
+    /// The fewest bytes that the volume was seen with, below what clients were told by then.
     least: AtomicU64,
 }
 
@@ -49,7 +49,10 @@ impl SizeWatch {
     }
 
     pub(super) fn saw(&self, size: u64) {
-        self.least.fetch_min(size, Ordering::Relaxed);
+        // A volume that grows later was not too small before.
+        if size < self.promised.load(Ordering::Relaxed) {
+            self.least.fetch_min(size, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn look(&self, file: &File) {

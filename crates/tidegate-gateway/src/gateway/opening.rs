@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -90,6 +90,10 @@ fn measure(open: Vec<(u64, Weak<VolumeFile>)>, measuring: &Arc<AtomicBool>) -> B
     ask_each(open, measuring, size).into_iter().collect()
 }
 
+/// The trouble that a reload goes on with.
+const NOT_LOOKED_AT: &str =
+    "not all volumes were looked at, and one that was replaced or has another size may be unnoticed";
+
 /// Asks about volumes on a thread of its own, which is left behind when it does not come back: then the
 /// answers that have come are all. `asking` lets one thread ask at a time.
 pub(super) fn ask_each<V: Send + 'static, A: Send + 'static>(
@@ -97,7 +101,11 @@ pub(super) fn ask_each<V: Send + 'static, A: Send + 'static>(
     asking: &Arc<AtomicBool>,
     ask: impl Fn(V) -> Option<A> + Send + 'static,
 ) -> Vec<A> {
-    if volumes.is_empty() || asking.swap(true, Ordering::AcqRel) {
+    if volumes.is_empty() {
+        return Vec::new();
+    }
+    if asking.swap(true, Ordering::AcqRel) {
+        warn!("{NOT_LOOKED_AT}: the look of the last reload still waits for one of them");
         return Vec::new();
     }
     let (sender, answers) = channel();
@@ -112,8 +120,17 @@ pub(super) fn ask_each<V: Send + 'static, A: Send + 'static>(
         asking.store(false, Ordering::Release);
     }
     let end = Instant::now() + MEASURING;
-    let next = || answers.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
-    std::iter::from_fn(next).collect()
+    let mut answered = Vec::new();
+    loop {
+        match answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(answer) => answered.push(answer),
+            Err(RecvTimeoutError::Disconnected) => return answered,
+            Err(RecvTimeoutError::Timeout) => {
+                warn!("{NOT_LOOKED_AT}: the storage of one of them hangs");
+                return answered;
+            }
+        }
+    }
 }
 
 impl OpenedVolumes {

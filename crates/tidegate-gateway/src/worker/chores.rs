@@ -62,8 +62,8 @@ pub(super) struct TurnSlice {
 struct ChoreLine<T> {
     chores: VecDeque<T>,
     class: ExportClass,
-    /// Its processor time divided by its shares.
-    used: u64,
+    /// Its processor time divided by its shares. In nanoseconds for the most shares, it would overflow in an age.
+    used: u128,
 }
 
 /// Lines of chores, of which the one that has used the least for its shares is next: start-time fair queueing,
@@ -73,9 +73,9 @@ pub(super) struct ChoreLines<T> {
     /// By the key of the export.
     lines: Vec<ChoreLine<T>>,
     /// Lines with chores, by the class of their export.
-    ready: [BTreeSet<(u64, usize)>; 2],
+    ready: [BTreeSet<(u128, usize)>; 2],
     /// The use of the line that had the last turn.
-    floor: [u64; 2],
+    floor: [u128; 2],
 }
 
 impl<T> Default for ChoreLines<T> {
@@ -94,8 +94,10 @@ impl<T> ChoreLines<T> {
         }
         let line = &mut self.lines[export];
         if line.chores.is_empty() {
+            // Each class has a clock of its own.
+            let before = if line.class == class { line.used } else { 0 };
             line.class = class;
-            line.used = line.used.max(self.floor[class as usize]);
+            line.used = before.max(self.floor[class as usize]);
             self.ready[class as usize].insert((line.used, export));
         }
         line.chores.push_back(chore);
@@ -120,10 +122,16 @@ impl<T> ChoreLines<T> {
         let ready = &mut self.ready[line.class as usize];
         let waits = ready.remove(&(line.used, export));
         // At least one, so that lines take turns also where the clock has not moved.
-        let cost = (time.as_nanos() as u64).max(1) * u64::from(Shares::MAX.get()) / u64::from(shares.get());
-        line.used = line.used.saturating_add(cost);
+        line.used += time.as_nanos().max(1) * u128::from(Shares::MAX.get()) / u128::from(shares.get());
         if waits {
             ready.insert((line.used, export));
+        }
+    }
+
+    /// Forgets what the export of this key has used, for the next one that gets the key.
+    pub(super) fn forget(&mut self, export: usize) {
+        if let Some(line) = self.lines.get_mut(export).filter(|line| line.chores.is_empty()) {
+            line.used = 0;
         }
     }
 
@@ -268,6 +276,21 @@ mod tests {
             turns[export] += 1;
         }
         assert!(turns[0].abs_diff(turns[1]) <= 2, "{turns:?}");
+    }
+
+    #[test]
+    fn an_export_that_becomes_protected_owes_nothing_of_before() {
+        let mut lines = ChoreLines::default();
+        lines.push(0, ExportClass::Other, 'a');
+        lines.pop(ExportClass::Other).unwrap();
+        lines.charge(0, Shares::MIN, Duration::from_secs(1_000_000));
+        for _ in 0..4 {
+            lines.push(1, ExportClass::Protected, 'b');
+        }
+        lines.pop(ExportClass::Protected).unwrap();
+        lines.charge(1, Shares::DEFAULT, Duration::from_millis(1));
+        lines.push(0, ExportClass::Protected, 'a');
+        assert_eq!(lines.pop(ExportClass::Protected), Some((0, 'a')));
     }
 
     proptest! {

@@ -123,6 +123,7 @@ impl PoolWorker {
             self.upstreams.retain(|upstream| *upstream != key);
             self.stage.remove(&export.consumer);
             self.memory.close(export.account);
+            self.chores.forget(key);
         }
     }
 

@@ -204,12 +204,16 @@ fn after_a_reload_new_connections_see_the_size_that_a_volume_has_now() {
         std::fs::File::options().write(true).open(served.path("a")).unwrap().set_len(size).unwrap();
         served.gateway.apply(served.config.clone()).unwrap();
     };
-    for now in [3 * MIB, 2 * MIB] {
+    // One that shrinks has lost what was there.
+    for (now, flushed) in [(3 * MIB, 0), (2 * MIB, Errno::Io.code())] {
+        // The size is looked at with each flush.
+        assert_eq!(before.ask(NbdCommand::Flush, 0, 0), 0);
         resize(&mut served, now);
         assert_eq!(size(&served), now);
         let mut after = Raw::open(&served.socket(), "a");
         after.send(NbdCommand::Read, 1, now - 4096, 4096);
         assert_eq!(after.data(4096), (1, vec![0; 4096]));
+        assert_eq!(after.ask(NbdCommand::Flush, 0, 0), flushed);
         assert_eq!(before.ask(NbdCommand::Read, MIB, 4096), Errno::Inval.code(), "beyond what it was told");
     }
 }

@@ -121,8 +121,12 @@ fn carry_out(args: &ReleaseArgs, report: &mut ReleaseReport) -> Result<(), Comma
     let is_own = |client: &ServiceClient| is_named || client.socket().is_none_or(is_of_system);
     let (own, of_users): (Vec<_>, Vec<_>) = args.service.clients()?.into_iter().partition(is_own);
     let (known, silent) = services::ask(own);
-    // Where nothing listens, nothing has to be asked, unless it was named.
-    let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(|one| one.error.is_gone());
+    // Where nothing listens, nothing has to be asked, unless it was named. A stranger's answer counts as nothing,
+    // but it may hide the only service.
+    let is_gone = |one: &SilentService| {
+        one.error.is_gone() && !(known.is_empty() && matches!(one.error, ServiceError::Stranger { .. }))
+    };
+    let (mut gone, silent): (Vec<_>, Vec<_>) = silent.into_iter().partition(is_gone);
     if (args.end || is_named)
         && known.is_empty()
         && let Some(service) = gone.pop()
