@@ -55,6 +55,15 @@ impl LingeringConnection {
 /// descriptor of that is closed.
 fn while_stopped<T>(service: &Service, attack: impl FnOnce() -> T) -> T {
     service.signal("-STOP");
+    // The signal reaches each thread when it next runs.
+    let is_stopped = |thread: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    until("all threads to stop", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+        threads.flatten().all(|thread| is_stopped(&thread)).then_some(())
+    });
     let outcome = attack();
     service.signal("-CONT");
     outcome
