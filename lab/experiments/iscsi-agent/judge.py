@@ -74,7 +74,7 @@ def is_throttling(kernel, throttle):
     """
     if throttle == "rate":
         return (
-            kernel["cgroups"] == ["tidegate.io"]
+            kernel["cgroups"] == ["tidegate.claim", "tidegate.io"]
             and len(kernel["limits"]) == len(WRITERS)
             and not kernel["threads_free"]
             and not kernel["tables"]
