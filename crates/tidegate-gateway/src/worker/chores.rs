@@ -1,9 +1,10 @@
 //! The worker's processor time, divided among the exports of its pool.
 //!
-//! Some requests cost the storage nothing and the worker much: reads of cached data, zeroes, flushes. No limit
-//! and no window holds them. So what is to be done for an export waits in a line of its own. The worker works
-//! for protected exports first, then for the others by their shares, and does only so much of it in a turn
-//! that a protected request which arrives meanwhile is soon seen.
+//! Some requests cost the storage nothing and the worker much, such as large reads of cached data and requests
+//! that are refused. The law sees no latency in them, and throttles no export for them. So what is to be done
+//! for an export waits in a line of its own. The worker works for protected exports first, then for the others
+//! by their shares. A turn does only a slice of the work, so that a protected request which arrives meanwhile
+//! is soon seen.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
