@@ -10,8 +10,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tidegate_units::{Instant, Shares};
+use tracing::info;
 
+use super::door::NewSession;
 use super::{PoolWorker, WorkerExport};
+use crate::backend::VolumeOperation;
+use crate::request::ClientRequest;
 use crate::ring::{CompletedOperation, RingToken};
 
 /// The longest work of one kind in a turn while a protected export has sessions, and while none has. Chosen:
@@ -47,6 +51,8 @@ pub(super) enum ExportClass {
 pub(super) enum WorkerChore {
     /// An operation has completed.
     Completed(CompletedOperation),
+    /// A session begins.
+    Open(Box<NewSession>),
     /// A session may have requests that have arrived and were not taken.
     Read { session: usize },
 }
@@ -142,18 +148,26 @@ impl<T> ChoreLines<T> {
 }
 
 impl PoolWorker {
-    /// Has an operation that completed wait for its export's turn.
-    pub(super) fn put_off(&mut self, completed: CompletedOperation) {
+    /// Has an operation that completed wait for its export's turn. Its volume has answered now, however long
+    /// that takes.
+    pub(super) fn put_off(&mut self, completed: CompletedOperation, now: Instant) {
         let export = match completed.token {
             RingToken::Received { session }
             | RingToken::Sent { session }
             | RingToken::Kicked { session, .. }
             | RingToken::Signalled { session }
             | RingToken::Fetched { session, .. } => self.sessions[session].export,
-            RingToken::Request { request } | RingToken::Cached { request } => self.requests[request].export,
-            RingToken::Synced { export }
-            | RingToken::UpstreamReceived { export, .. }
-            | RingToken::UpstreamSent { export, .. } => export,
+            RingToken::Cached { request } => self.requests[request].export,
+            RingToken::Request { request } => {
+                let ClientRequest { export, operation, .. } = &self.requests[request];
+                self.exports[*export].path.completed(VolumeOperation::of(operation), now);
+                *export
+            }
+            RingToken::Synced { export } => {
+                self.exports[export].path.completed(VolumeOperation::Sync, now);
+                export
+            }
+            RingToken::UpstreamReceived { export, .. } | RingToken::UpstreamSent { export, .. } => export,
             RingToken::Bell | RingToken::Cancelled => unreachable!("the ring keeps its own"),
         };
         self.add_chore(export, WorkerChore::Completed(completed));
@@ -162,6 +176,14 @@ impl PoolWorker {
     /// Goes on with a session's requests when it is its export's turn.
     pub(super) fn read_later(&mut self, session: usize) {
         self.add_chore(self.sessions[session].export, WorkerChore::Read { session });
+    }
+
+    /// Begins a session when it is its export's turn.
+    pub(super) fn open_later(&mut self, new: Box<NewSession>) {
+        match self.exports.iter().find(|(_, export)| export.id == new.export) {
+            Some((export, _)) => self.add_chore(export, WorkerChore::Open(new)),
+            None => info!(peer = new.peer, "session refused: its export has just been removed"),
+        }
     }
 
     fn add_chore(&mut self, export: usize, chore: WorkerChore) {
@@ -180,6 +202,7 @@ impl PoolWorker {
             let copying = self.ring.copying();
             match chore {
                 WorkerChore::Completed(completed) => self.completed(completed, now),
+                WorkerChore::Open(new) => self.open(*new, export, now),
                 // Its session may have gone; that another one has its key by now does no harm.
                 WorkerChore::Read { session } if self.sessions.contains(session) => {
                     self.read_requests(session, now);

@@ -19,7 +19,7 @@ impl PoolWorker {
         }
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                WorkerCommand::Session(new) => self.open(*new, now),
+                WorkerCommand::Session(new) => self.open_later(new),
                 // The thread that asked may have gone.
                 WorkerCommand::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
                 WorkerCommand::MakeRoom { bound, export, source, reply } => {
@@ -34,7 +34,7 @@ impl PoolWorker {
                         let _ = done.send(());
                     }
                 }
-                WorkerCommand::Completed(completed) => self.put_off(completed),
+                WorkerCommand::Completed(completed) => self.put_off(completed, now),
                 WorkerCommand::Connected { export, outcome } => {
                     self.upstream_connected(export, *outcome, now);
                 }
@@ -50,6 +50,7 @@ impl PoolWorker {
             volume: new.volume,
             path: SubmissionPath::default(),
             silence: VolumeSilence::None,
+            silent_since: now,
             parked: ParkedRequests::default(),
             consumer,
             account: self.memory.open(new.config.protected),

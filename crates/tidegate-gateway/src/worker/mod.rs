@@ -70,6 +70,8 @@ struct WorkerExport {
     path: SubmissionPath,
     /// The volume's silence as of the last look.
     silence: VolumeSilence,
+    /// When that began.
+    silent_since: Instant,
     parked: ParkedRequests,
     consumer: StageConsumer,
     account: AccountKey,
@@ -235,7 +237,7 @@ impl PoolWorker {
     /// Handles what completed and what is due, and begins what follows. Returns the outcome of a drain, once
     /// it has come to its end.
     fn turn(&mut self, mut now: Instant) -> Option<WorkerEnd> {
-        self.take_completions();
+        self.take_completions(now);
         self.take_commands(now);
         self.resume_stalled();
         for _ in 0..PROTECTED_ROUNDS {
@@ -247,8 +249,8 @@ impl PoolWorker {
             self.dispatch(now);
             // Now, and not after what is to be done for others.
             self.ring.submit_now();
-            self.take_completions();
             now = self.clock.now();
+            self.take_completions(now);
         }
         self.do_chores(ExportClass::Other, now);
         self.buffers.release_some();
@@ -268,9 +270,9 @@ impl PoolWorker {
     }
 
     /// Has what has completed wait for its export's turn.
-    fn take_completions(&mut self) {
+    fn take_completions(&mut self, now: Instant) {
         while let Some(completed) = self.ring.completed() {
-            self.put_off(completed);
+            self.put_off(completed, now);
         }
     }
 
@@ -278,6 +280,7 @@ impl PoolWorker {
     /// more.
     pub(crate) fn hang_up(&mut self) {
         self.commands = channel().1;
+        self.chores = ChoreLines::default();
         for (_, session) in &self.sessions {
             let _ = rustix::net::shutdown(&session.socket, Shutdown::Both);
         }

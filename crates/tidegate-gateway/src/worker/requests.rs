@@ -19,6 +19,9 @@ use crate::stage::{PoolStage, length_of};
 /// At most one line per this time about failed requests; the number of those not told is in the next line.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The most data that is asked whether it is zero while protected requests may come: 1 MiB takes some 50 µs.
+const MOST_ASKED: u32 = 1 << 20;
+
 impl PoolWorker {
     pub(super) fn dispatch(&mut self, now: Instant) {
         let slice = self.begin_slice(ExportClass::Other);
@@ -148,7 +151,9 @@ impl PoolWorker {
             (Ok(()), CheckedOperation::Read { length, .. }) => {
                 // Invariant: a read that succeeded has its data.
                 let buffer = request.buffer.take().expect("a read has its data");
-                if style.has_chunks() && is_zero(&buffer[..length as usize]) {
+                // To look at tens of megabytes takes milliseconds, which others must not wait for.
+                let may_look = length <= MOST_ASKED || !self.is_beside_protected;
+                if style.has_chunks() && may_look && is_zero(&buffer[..length as usize]) {
                     self.buffers.put(buffer);
                     (style.hole(replied, length), None)
                 } else {

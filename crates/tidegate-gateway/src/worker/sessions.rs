@@ -56,12 +56,8 @@ fn tells_its_end(socket: &impl AsFd) -> bool {
 }
 
 impl PoolWorker {
-    pub(super) fn open(&mut self, new: NewSession, now: Instant) {
-        let Some((export, entry)) = self.exports.iter_mut().find(|(_, export)| export.id == new.export)
-        else {
-            info!(peer = new.peer, "session refused: its export has just been removed");
-            return;
-        };
+    pub(super) fn open(&mut self, new: NewSession, export: usize, now: Instant) {
+        let entry = &mut self.exports[export];
         entry.sessions += 1;
         let name = entry.consumer.name();
         info!(pool = %self.config.name, export = %name, peer = new.peer, "session opened");

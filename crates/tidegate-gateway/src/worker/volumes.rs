@@ -111,6 +111,7 @@ impl PoolWorker {
                 }
             }
             export.silence = silence;
+            export.silent_since = now - export.path.silent_for(now);
             if silence == VolumeSilence::Hung {
                 export.consumer.set_hung(true, now);
                 error!(
@@ -161,8 +162,6 @@ impl PoolWorker {
     /// silent any more.
     pub(super) fn volume_answered(&mut self, key: usize, kind: VolumeOperation, now: Instant) {
         let export = &mut self.exports[key];
-        let silent_for = export.path.silent_for(now);
-        export.path.completed(kind, now);
         if export.silence == VolumeSilence::None {
             return;
         }
@@ -175,7 +174,7 @@ impl PoolWorker {
             export.consumer.set_hung(false, now);
             info!(
                 pool = %self.config.name, export = %export.consumer.name(),
-                "the volume answers again after {} s", silent_for.as_secs()
+                "the volume answers again after {} s", now.saturating_since(export.silent_since).as_secs()
             );
         }
         for request in export.parked.take() {
