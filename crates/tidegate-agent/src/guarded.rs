@@ -11,7 +11,7 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::throttle::{
-    Guardian, OrphanRelease, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest,
+    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest,
     lacking, undo, undo_orphaned,
 };
 use tidegate_units::Instant;
@@ -78,7 +78,7 @@ impl GuardedThrottle {
     pub(super) fn start(config: &AgentConfig, command: &GuardianCommand) -> Result<Self, AgentError> {
         let presence = Presence::take(GUARDIANS_WORK)
             .map_err(AgentError::Alone)?
-            .map_err(|LivingAgent { process }| AgentError::AnotherAgent(named(process)))?;
+            .map_err(|LivingAgent { process, .. }| AgentError::AnotherAgent(named(process)))?;
         let found = undo_orphaned(false).map_err(AgentError::Reconcile)?;
         report(&found.removed);
         let guardian = start_guardian(command, &presence, ALARM_AT_START).map_err(AgentError::Guardian)?;
@@ -113,7 +113,6 @@ impl GuardedThrottle {
     /// releases it.
     pub(super) fn act(&mut self, now: Instant, wanted: &[ThrottleRequest]) -> Result<(), ActError> {
         let guarded = self.keep_guarded();
-        self.presence.answer();
         // An agent may hang right after its first limit: from here on a silence is soon an alarm.
         if self.beat.is_none() {
             self.give_sign_of_life();
@@ -287,17 +286,23 @@ pub struct OrphanedRelease {
 pub fn release_orphaned() -> io::Result<OrphanedRelease> {
     let presence = Presence::take(Duration::ZERO)?;
     let other = presence.as_ref().err().copied();
-    let OrphanRelease { removed, cgroups_in_use } = undo_orphaned(other.is_some())?;
-    let again = undo_orphaned(other.is_some())?;
-    if !again.removed.nothing() {
-        return Err(io::Error::other("what was removed is there again: another program puts it back"));
+    let (mut removed, mut cgroups_in_use) = (RemovedThrottles::default(), false);
+    // All that there is may be an older agent's.
+    if !other.is_some_and(|other| other.is_older) {
+        let first = undo_orphaned(other.is_some())?;
+        let again = undo_orphaned(other.is_some())?;
+        if !again.removed.nothing() {
+            return Err(io::Error::other("what was removed is there again: another program puts it back"));
+        }
+        removed = first.removed;
+        cgroups_in_use = first.cgroups_in_use || again.cgroups_in_use;
     }
     drop(presence);
     let living = match other {
-        Some(LivingAgent { process }) => {
+        Some(LivingAgent { process, .. }) => {
             Some(format!("an agent, or its guardian, lives: {}", named(process)))
         }
-        None => (cgroups_in_use || again.cgroups_in_use)
+        None => cgroups_in_use
             .then(|| "an agent in a container or another network namespace limits cgroups".to_owned()),
     };
     Ok(OrphanedRelease { removed, living })

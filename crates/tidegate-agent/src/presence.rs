@@ -2,23 +2,22 @@
 //!
 //! An agent and its guardian listen at an abstract socket, which is gone with the last of the two processes.
 //! Any user of the network namespace can bind such a name, and so keep an agent from it. So an agent takes
-//! another name then, and a name counts only if the kernel says that its listener is root's, this user's or a
-//! service's.
+//! another name then, and a name counts only if the kernel says that its socket is root's, this user's or a
+//! service's. No program connects to find out: strangers may fill the queue of an agent's socket.
 
 use std::collections::hash_map::RandomState;
-use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use tidegate_host::AbstractSocket;
 use tidegate_service::operator_socket;
-use tidegate_sockets::peer::Peer;
+use tidegate_sockets::holders;
 
 /// The name of the socket. If another user has that, a dot and a random number follow.
 const NAME: &str = "tidegate-agent";
@@ -27,14 +26,13 @@ const NAME: &str = "tidegate-agent";
 /// different pauses.
 const PAUSE_MILLIS: [u64; 2] = [20, 40];
 
-/// The most connections that are taken at once.
-const MOST_CONNECTIONS: usize = 64;
-
 /// A living agent, or the guardian of one that died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivingAgent {
     /// The number of the agent's process, as far as it is seen from here.
     pub process: Option<u32>,
+    /// True if the agent is of an earlier version, whose limits of cgroups have no claim that is seen.
+    pub is_older: bool,
 }
 
 /// The presence of this process, and of others that have its descriptor.
@@ -75,7 +73,6 @@ impl Presence {
                 bound => break bound?,
             }
         };
-        socket.set_nonblocking(true)?;
         // Another agent may have started between.
         Ok(match other_than(&name)? {
             Some(other) => Err(other),
@@ -87,15 +84,6 @@ impl Presence {
     pub(super) fn share(&self) -> io::Result<OwnedFd> {
         Ok(self.socket.try_clone()?.into())
     }
-
-    /// Ends the connections of processes that looked: each one has a place until then.
-    pub(super) fn answer(&self) {
-        for _ in 0..MOST_CONNECTIONS {
-            if self.socket.accept().is_err() {
-                return;
-            }
-        }
-    }
 }
 
 fn random() -> u64 {
@@ -106,59 +94,50 @@ fn random() -> u64 {
 /// Returns an agent that lives in this network namespace, or whose guardian does.
 ///
 /// # Errors
-/// When the system does not tell.
+/// When the kernel does not tell.
 pub fn living_agent() -> io::Result<Option<LivingAgent>> {
     other_than("")
 }
 
-/// Returns the agent that has another name than this one.
+/// Returns the agent whose listening socket has another name than this one.
 fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
-    let sockets = match fs::read("/proc/net/unix") {
-        // Without /proc, as an image may run, only the usual name can be asked.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => format!("  @{NAME}").into_bytes(),
-        read => read?,
-    };
-    let names = sockets.split(|byte| *byte == b'\n').filter_map(name_in);
-    for name in names.filter(|name| *name != own) {
-        if let Some(agent) = listener(name)? {
-            return Ok(Some(agent));
-        }
+    /// A stranger may have a thousand names, and agents are looked for again and again.
+    static TOLD: Once = Once::new();
+    let is_other = |socket: &AbstractSocket| !(socket.is_listening && socket.name == own.as_bytes());
+    let sockets = AbstractSocket::find(is_agents)?;
+    let (agents, strangers): (Vec<_>, Vec<_>) = sockets
+        .into_iter()
+        .filter(is_other)
+        .filter(|socket| socket.is_listening || is_older(socket))
+        .partition(|socket| operator_socket::is_believed(socket.user));
+    if let Some(stranger) = strangers.first() {
+        TOLD.call_once(|| {
+            let name = String::from_utf8_lossy(&stranger.name);
+            let (user, others) = (stranger.user, strangers.len() - 1);
+            tracing::info!(
+                "the socket @{name} is not an agent's, but user {user}'s, and is ignored; others: {others}"
+            );
+        });
     }
-    Ok(None)
+    Ok(agents.first().map(|socket| LivingAgent {
+        process: holders::of_socket(socket.inode).first().map(|holder| holder.process),
+        is_older: is_older(socket),
+    }))
 }
 
-/// Returns the name of an agent's socket in a line of `/proc/net/unix`.
-fn name_in(line: &[u8]) -> Option<&str> {
-    let line = str::from_utf8(line).ok()?;
-    let name = line.rsplit_once(" @")?.1;
-    let number = name.strip_prefix(NAME)?;
-    let is_own = number.is_empty()
-        || number
-            .strip_prefix('.')
-            .is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    is_own.then_some(name)
+/// Returns true if a socket is as agents had it before they listened at one: it takes datagrams.
+fn is_older(socket: &AbstractSocket) -> bool {
+    !socket.is_listening && socket.name == NAME.as_bytes()
 }
 
-/// Returns the agent that listens at this name, unless the name is a stranger's.
-fn listener(name: &str) -> io::Result<Option<LivingAgent>> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    match connect(&connection, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-        Ok(()) => {}
-        // Gone meanwhile.
-        Err(Errno::CONNREFUSED) => return Ok(None),
-        // Another kind of socket, or one that takes no connection: agents answer several times a second.
-        Err(error) => {
-            tracing::warn!("the socket @{name} is not an agent's ({error}), and is ignored");
-            return Ok(None);
-        }
-    }
-    let Peer { user, process } = Peer::of(&connection)?;
-    if !operator_socket::is_believed(user) {
-        tracing::warn!("the socket @{name} is not an agent's, but user {user}'s, and is ignored");
-        return Ok(None);
-    }
-    Ok(Some(LivingAgent { process }))
+/// Returns true if an agent's socket may have this name.
+fn is_agents(name: &[u8]) -> bool {
+    name.strip_prefix(NAME.as_bytes()).is_some_and(|number| {
+        number.is_empty()
+            || number
+                .strip_prefix(b".")
+                .is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 #[cfg(test)]
@@ -166,17 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_agents_are_asked() {
-        let line = |name: &str| format!("0000: 00000002 00000000 00010000 0001 01 4711 {name}");
+    fn only_names_of_agents_are_meant() {
         for (name, expected) in [
-            ("@tidegate-agent", Some("tidegate-agent")),
-            ("@tidegate-agent.0123456789abcdef", Some("tidegate-agent.0123456789abcdef")),
-            ("@tidegate-agent.0", None),
-            ("@tidegate-agents", None),
-            ("/run/tidegate-agent", None),
+            (&b"tidegate-agent"[..], true),
+            (b"tidegate-agent.0123456789abcdef", true),
+            (b"tidegate-agent.0", false),
+            (b"tidegate-agent.0123456789abcdeg", false),
+            (b"tidegate-agents", false),
+            (b"\xff tidegate-agent", false),
         ] {
-            assert_eq!(name_in(line(name).as_bytes()), expected, "{name}");
+            assert_eq!(is_agents(name), expected, "{}", name.escape_ascii());
         }
-        assert_eq!(name_in(b"\xff @tidegate-agent"), None);
     }
 }

@@ -4,6 +4,7 @@
 //! Sensors measure and never decide; a throttle carries out what the loop commanded, and knows how to undo
 //! it.
 
+mod abstract_sockets;
 pub mod cgroup;
 mod device;
 mod ebpf;
@@ -14,5 +15,6 @@ pub mod throttle;
 pub mod trees;
 mod wildcard;
 
+pub use abstract_sockets::AbstractSocket;
 pub use device::DeviceNumber;
 pub use root::{ReadError, SystemRoot};

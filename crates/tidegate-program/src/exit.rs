@@ -1,12 +1,12 @@
 //! The beginning of a program, and its exit status.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tidegate_config::masked;
+use tidegate_units::visible;
 
 /// Exit status: it did not work.
 pub const FAILED: u8 = 1;
@@ -20,17 +20,20 @@ pub const USAGE: u8 = 2;
 pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
     C::try_parse().map_err(|error| {
         let _ = if error.use_stderr() {
-            match masked(&error.to_string()) {
-                Cow::Borrowed(_) => error.print(),
-                // It quotes an argument with a password in it.
-                Cow::Owned(masked) => io::stderr().write_all(masked.as_bytes()),
+            let said = error.to_string();
+            let shown = visible(&masked(&said)).into_owned();
+            if shown == said {
+                error.print()
+            } else {
+                // It quotes an argument with a password or a control character in it.
+                io::stderr().write_all(shown.as_bytes())
             }
         } else {
             // Help and version go to stdout; a closed stdout is no failure.
             error.print()
         };
         if let Some(file) = misplaced_file(&error) {
-            let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", masked(file));
+            let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", visible(&masked(file)));
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
     })

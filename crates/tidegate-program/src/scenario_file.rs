@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use tidegate_sim::{InvalidScenario, Scenario};
+use tidegate_units::visible;
 
 /// A larger file is not a scenario.
 const LARGEST_SCENARIO: u64 = 64 * 1024 * 1024;
@@ -43,7 +44,7 @@ pub fn load(path: &Path) -> Result<Scenario, ScenarioFileError> {
     let (scenario, warnings) = Scenario::read(&path.display().to_string(), &text, &mut files)?;
     for warning in warnings {
         // A warning that cannot be shown is no failure.
-        let _ = writeln!(io::stderr(), "{warning}");
+        let _ = writeln!(io::stderr(), "{}", visible(&warning.to_string()));
     }
     Ok(scenario)
 }

@@ -41,22 +41,45 @@ pub fn of_file(path: &Path) -> Vec<Holder> {
 /// listening on the address.
 #[must_use]
 pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
+    let excludes = |local: SocketAddr| {
+        local.port() == address.port()
+            && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified())
+    };
     let tables = tcp_tables();
-    let sockets: Vec<_> =
-        tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.link).collect();
-    having(&sockets)
+    let sockets = listening(&tables).filter(|socket| excludes(socket.local)).map(|socket| socket.link);
+    having(&sockets.collect::<Vec<_>>())
 }
 
 /// Returns the numbers of the users whose programs listen where a connection to a TCP address of this network
 /// namespace goes, as the kernel tells all users.
 #[must_use]
 pub fn users_of_tcp(address: SocketAddr) -> Vec<u32> {
-    let tables = tcp_tables();
-    tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.user).collect()
+    users(&tcp_tables(), address)
 }
 
-fn tcp_tables() -> [String; 2] {
-    ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default())
+/// Returns the users of the sockets that the kernel prefers for connections to an address: those at the address
+/// itself, else those at all addresses of its family, else those at all addresses of IPv6. The last take
+/// connections over IPv4, too, unless they are for IPv6 alone: then the connection would not have been made.
+fn users(tables: &str, address: SocketAddr) -> Vec<u32> {
+    let ip = address.ip().to_canonical();
+    let of_family = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { ip };
+    let preferred = [ip, of_family, Ipv6Addr::UNSPECIFIED.into()];
+    let at = |ip: IpAddr| {
+        let is_there = |local: SocketAddr| local.ip() == ip && local.port() == address.port();
+        listening(tables).filter(|socket| is_there(socket.local)).map(|socket| socket.user).collect::<Vec<_>>()
+    };
+    preferred.into_iter().map(at).find(|users| !users.is_empty()).unwrap_or_default()
+}
+
+/// Returns the lines of both tables of TCP sockets.
+fn tcp_tables() -> String {
+    ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default()).concat()
+}
+
+/// Returns programs, other than this one, that have the socket with this number open.
+#[must_use]
+pub fn of_socket(inode: u32) -> Vec<Holder> {
+    having(&[socket_link(inode)])
 }
 
 /// Returns programs, other than this one, that listen on a Unix socket; `path` is absolute.
@@ -79,7 +102,7 @@ fn listening_in(table: &[u8], path: &[u8]) -> Vec<PathBuf> {
         let is_listening = fields.nth(3)? == ACCEPTS;
         let inode = std::str::from_utf8(fields.nth(2)?).ok()?;
         let is_there = line.strip_suffix(path).is_some_and(|before| before.ends_with(b" "));
-        (is_listening && is_there).then(|| PathBuf::from(format!("socket:[{inode}]")))
+        (is_listening && is_there).then(|| socket_link(inode))
     });
     sockets.collect()
 }
@@ -103,27 +126,29 @@ fn having(targets: &[PathBuf]) -> Vec<Holder> {
 /// A TCP socket that is listened on.
 #[derive(Debug, PartialEq, Eq)]
 struct ListeningSocket {
+    local: SocketAddr,
     /// The number of its user.
     user: u32,
     /// The socket as links to it are called.
     link: PathBuf,
 }
 
-/// Returns the sockets of a table that are listened on at the port of an address. The second field of a line is
-/// the local address, the fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst).
-fn listening(table: &str, address: SocketAddr) -> Vec<ListeningSocket> {
-    let sockets = table.lines().skip(1).filter_map(|line| {
+/// Returns the sockets of a table that are listened on. The second field of a line is the local address, the
+/// fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst). A line of titles has no address.
+fn listening(table: &str) -> impl Iterator<Item = ListeningSocket> {
+    table.lines().filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let local = local_address(fields.next()?)?;
         let is_listening = fields.nth(1)? == LISTEN;
-        let excludes = local.port() == address.port()
-            && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified());
         let user = fields.nth(3)?.parse().ok()?;
-        let inode = fields.nth(1)?;
-        (is_listening && excludes)
-            .then(|| ListeningSocket { user, link: PathBuf::from(format!("socket:[{inode}]")) })
-    });
-    sockets.collect()
+        let link = socket_link(fields.nth(1)?);
+        is_listening.then_some(ListeningSocket { local, user, link })
+    })
+}
+
+/// Returns a link to the socket with this number, as the kernel calls it.
+fn socket_link(inode: impl fmt::Display) -> PathBuf {
+    PathBuf::from(format!("socket:[{inode}]"))
 }
 
 /// Reads an address in hexadecimal words of 32 bits, each in the byte order of this machine.
@@ -172,6 +197,34 @@ mod tests {
         assert_eq!(listening_in(table, b"/run/a b.sock"), [PathBuf::from("socket:[15021]")]);
         for none in [&b"/run/c.sock"[..], b"b.sock/", b"un/a b.sock"] {
             assert!(listening_in(table, none).is_empty());
+        }
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn the_socket_that_the_kernel_prefers_decides_whose_a_listener_is() {
+        let line = |local: &str, user: u32| {
+            format!("   0: {local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  {user}        0 4711 1\n")
+        };
+        let [here, all, all_of_6, here_6] = [
+            "0100007F:0050",
+            "00000000:0050",
+            "00000000000000000000000000000000:0050",
+            "00000000000000000000000001000000:0050",
+        ];
+        let titles = "  sl  local_address rem_address   st\n";
+        for (sockets, address, expected) in [
+            (&[(all_of_6, 9), (all, 8), (here, 7)][..], "127.0.0.1:80", &[7][..]),
+            (&[(all_of_6, 9), (all, 8), (here, 7)], "[::ffff:127.0.0.1]:80", &[7]),
+            (&[(all_of_6, 9), (all, 8)], "127.0.0.1:80", &[8]),
+            (&[(all_of_6, 9)], "127.0.0.1:80", &[9]),
+            (&[(here, 7), (all_of_6, 9), (all, 8)], "[::1]:80", &[9]),
+            (&[(here, 7), (all_of_6, 9), (here_6, 6)], "[::1]:80", &[6]),
+            (&[(here, 7), (all, 8)], "[::1]:80", &[]),
+            (&[(here, 7)], "127.0.0.1:81", &[]),
+        ] {
+            let lines: String = sockets.iter().map(|(local, user)| line(local, *user)).collect();
+            assert_eq!(users(&format!("{titles}{lines}"), address.parse().unwrap()), expected, "{address}");
         }
     }
 

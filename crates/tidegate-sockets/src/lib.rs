@@ -20,7 +20,6 @@ use rustix::net::sockopt::socket_acceptconn;
 
 pub mod aside;
 pub mod holders;
-pub mod peer;
 pub mod store;
 pub mod trial;
 

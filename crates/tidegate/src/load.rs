@@ -14,6 +14,7 @@ use tidegate_load::{
 use tidegate_units::{Bytes, Iops, Latency};
 
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// The default number of requests that an open loop may have outstanding per connection. It is more than a
 /// healthy server ever has, so that the loop stays open.
@@ -178,9 +179,9 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
 fn print(report: &LoadReport, is_json: bool) -> io::Result<()> {
     if is_json {
         let json = serde_json::to_string_pretty(report).map_err(io::Error::from)?;
-        writeln!(io::stdout(), "{json}")
+        writeln!(out::stdout(), "{json}")
     } else {
-        write!(io::stdout(), "{report}")
+        write!(out::stdout(), "{report}")
     }
 }
 

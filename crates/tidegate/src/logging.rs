@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_service::journald::{JournalEntry, JournalSocket};
 use tidegate_service::log::{self, LogWriter};
+use tidegate_units::visible;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -88,9 +89,9 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), CommandFailure> {
             .with_ansi(io::stderr().is_terminal())
             .with_target(false)
             .fmt_fields(debug_fn(|line, field, value| match field.name() {
-                "message" => write!(line, "{value:?}"),
+                "message" => line.write_str(&visible(&format!("{value:?}"))),
                 name if name.starts_with(JOURNAL_FIELDS) => Ok(()),
-                name => write!(line, " {name}={value:?}"),
+                name => write!(line, " {name}={}", visible(&format!("{value:?}"))),
             }))
     };
     let messages = match form {
@@ -176,7 +177,7 @@ impl<S: Subscriber> Layer<S> for JournalMessages {
         let mut fields = EventFields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
-        let mut entry = JournalEntry::new(priority(*metadata.level()), &fields.message);
+        let mut entry = JournalEntry::new(priority(*metadata.level()), &visible(&fields.message));
         for (name, value) in fields.named {
             entry.field(&name, &value);
         }

@@ -165,6 +165,12 @@ impl IoLimit {
         Self { values: [lower(0), lower(1), lower(2), lower(3)] }
     }
 
+    /// The higher of both, of each number.
+    pub(crate) fn max(self, other: Self) -> Self {
+        let higher = |at: usize| self.values[at].zip(other.values[at]).map(|(one, other)| one.max(other));
+        Self { values: [higher(0), higher(1), higher(2), higher(3)] }
+    }
+
     /// Returns true if any number is one that no device reaches.
     pub(crate) fn is_wide(self) -> bool {
         LimitKey::ALL.into_iter().any(|key| self.get(key) == Some(key.unreachable()))

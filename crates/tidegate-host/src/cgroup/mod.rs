@@ -41,6 +41,10 @@ pub use pattern::{CgroupPattern, CgroupPatternError};
 /// times a second.
 pub const MOST_CGROUPS: usize = 4_096;
 
+/// The longest path of a cgroup's directory that is looked at, in bytes. The system's longest is 4,095, and files in
+/// the directory have names. A consumer's name, the path below the root, has at most 255.
+const LONGEST_PATH: usize = 4_000;
+
 const CONTROLLER: &str = "io";
 pub(crate) const SUBTREE: &str = "cgroup.subtree_control";
 pub(crate) const PROCESSES: &str = "cgroup.procs";
@@ -227,6 +231,8 @@ impl CgroupTree {
     }
 
     /// Every cgroup below the root, as directories, as far as these can be read; and the first that cannot.
+    /// Cgroups with very long paths are passed over: no agent limits them, and the owner of a delegated cgroup may
+    /// make them deeper than the system can name.
     pub(crate) fn all(&self) -> (Vec<PathBuf>, io::Result<()>) {
         let (mut all, mut failed) = (Vec::new(), Ok(()));
         let mut open = vec![self.path.clone()];
@@ -243,7 +249,8 @@ impl CgroupTree {
             };
             for entry in entries {
                 let Ok(entry) = entry else { break };
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let is_meant = entry.path().as_os_str().len() <= LONGEST_PATH;
+                if is_meant && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     open.push(entry.path());
                     all.push(entry.path());
                 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cgroups;
-use super::edt::release;
+use super::edt::{delay_packets, release};
 use super::interface::called;
 use super::nft::{self, NftTable};
 use super::rate;
@@ -110,12 +110,17 @@ pub fn left_in_kernel() -> io::Result<Vec<String>> {
     let mut left: Vec<_> =
         cgroups::limited(&root)?.iter().map(|path| path.escape_debug().to_string()).collect();
     left.extend(rate::is_limited(&root)?.then(|| "the cgroup that limits what is written".to_owned()));
-    let delays = TrafficControl::open()?
-        .qdiscs()?
-        .into_iter()
-        .filter(|qdisc| qdisc.is_ours() && qdisc.delay.is_some_and(|delay| delay > Duration::ZERO));
-    left.extend(delays.map(|qdisc| called(qdisc.interface)).collect::<BTreeSet<_>>());
+    let mut tc = TrafficControl::open()?;
+    let ours: Vec<_> = tc.qdiscs()?.into_iter().filter(Qdisc::is_ours).collect();
+    left.extend(delaying(&ours).map(|qdisc| called(qdisc.interface)).collect::<BTreeSet<_>>());
+    let programs = programs(&mut tc, &ours)?;
+    left.extend(delay_packets(&programs)?.then(|| "the program that delays packets".to_owned()));
     Ok(left)
+}
+
+/// Returns the queues that delay packets by themselves.
+fn delaying(ours: &[Qdisc]) -> impl Iterator<Item = &Qdisc> {
+    ours.iter().filter(|qdisc| qdisc.delay.is_some_and(|delay| delay > Duration::ZERO))
 }
 
 /// Removes what delays packets in this network namespace.
@@ -123,8 +128,7 @@ pub(super) fn undo_delay(found: &mut RemovedThrottles) -> io::Result<()> {
     let mut tc = TrafficControl::open()?;
     let mut failed = None;
     let ours: Vec<Qdisc> = tc.qdiscs()?.into_iter().filter(Qdisc::is_ours).collect();
-    let delays = ours.iter().filter(|qdisc| qdisc.delay.is_some_and(|delay| delay > Duration::ZERO));
-    for held in delays {
+    for held in delaying(&ours) {
         if let Err(error) = tc.set_delay(held.interface, held.class(), Duration::ZERO) {
             failed.get_or_insert(error);
         }

@@ -207,14 +207,12 @@ fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result
         return Err(CommandFailure::AgentNotAsked);
     }
     // What is in the kernel is that of the agents that were asked.
-    if living != LivingAgents::default() {
-        if geteuid().is_root() {
-            await_empty_kernel()?;
-        }
-        return Ok(report.kernel(&RemovedThrottles::default(), KernelState::OfAskedAgents)?);
-    }
     if !asked.is_empty() && !geteuid().is_root() {
         return Ok(report.kernel(&RemovedThrottles::default(), KernelState::NotLookedAt)?);
+    }
+    if living != LivingAgents::default() {
+        await_empty_kernel()?;
+        return Ok(report.kernel(&RemovedThrottles::default(), KernelState::OfAskedAgents)?);
     }
     of_kernel(report)
 }

@@ -32,6 +32,7 @@ use self::progress::{DemoEvent, DemoProgress};
 use self::scenario::ScenarioError;
 use self::timeline::DemoTimeline;
 use self::view::ViewEnd;
+use crate::out;
 use crate::terminal;
 use tidegate_program::page::plot::PlotError;
 
@@ -163,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<(), DemoError> {
     let quit = shown? == ViewEnd::Quit;
     let timeline = match ran {
         Err(ScenarioError::Stopped) if quit => {
-            writeln!(io::stderr(), "Stopped before the end: there is no result.")?;
+            writeln!(out::stderr(), "Stopped before the end: there is no result.")?;
             return Ok(());
         }
         ran => ran?,
@@ -187,7 +188,7 @@ fn follow(mut progress: DemoProgress, events: &Receiver<DemoEvent>) -> io::Resul
         progress.apply(event);
         let seconds: usize = progress.phases.iter().map(Vec::len).sum();
         if begins || (passed && seconds.is_multiple_of(LINE_EVERY)) {
-            writeln!(io::stderr(), "{}", text::progress_line(&progress))?;
+            writeln!(out::stderr(), "{}", text::progress_line(&progress))?;
         }
     }
     Ok(ViewEnd::Finished)
@@ -204,7 +205,7 @@ fn conclude(args: &Args, timeline: &DemoTimeline) -> Result<(), DemoError> {
         let _ = write!(text, "\nReport: {}", path.display());
     }
     text.push('\n');
-    let mut out = io::stdout().lock();
+    let mut out = out::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(DemoError::Output)
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct ServiceClient {
 struct Endpoint {
     address: ServiceAddress,
     tls: Option<ClientTls>,
-    /// True if the caller named the address: then a stranger's program may be asked questions, too.
+    /// True if the caller named the address, or a file with it: then a stranger's program may be asked questions, too.
     is_named: bool,
 }
 

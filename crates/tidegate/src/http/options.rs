@@ -100,9 +100,9 @@ impl CallerOptions {
         self.client_at(vec![url.parse().map_err(usage)?], true)
     }
 
-    /// Makes a client of the service with this configuration.
+    /// Makes a client of the service with this configuration, which names the service's addresses.
     pub(crate) fn client_of(&self, config: &Path) -> Result<ServiceClient, CommandFailure> {
-        self.client_at(configured(config)?, false)
+        self.client_at(configured(config)?, true)
     }
 
     /// Makes a client of each service of this machine that has an operator's socket. None has: one of the

@@ -12,6 +12,7 @@ use tidegate_units::{Latency, ResourceName};
 use crate::agent::guardian;
 use crate::failure::CommandFailure;
 use crate::logging;
+use crate::out;
 
 /// Periods that differ by more than this part of their mean say little.
 const UNEVEN: f64 = 0.3;
@@ -49,11 +50,11 @@ pub(super) fn run(
         if terminal && progress.at >= told + BETWEEN_NEWS {
             told = progress.at;
             // The reader may be gone; the experiment is of use all the same.
-            let _ = writeln!(io::stderr(), "{}", line(&progress));
+            let _ = writeln!(out::stderr(), "{}", line(&progress));
         }
     };
     let (resource, found) = identify(config, resource, limit.to_duration(), &guardian(), tell)?;
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if json {
         serde_json::to_writer_pretty(&mut out, &document(resource, &found)).map_err(io::Error::from)?;
         writeln!(out)?;

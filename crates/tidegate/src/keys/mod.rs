@@ -12,6 +12,7 @@ use serde::Serialize;
 use tidegate_config::keys::{Key, KeyTable, TABLES};
 
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// The JSON document of one entry.
 #[derive(Serialize)]
@@ -32,7 +33,7 @@ pub(crate) fn explain(path: &str, json: bool) -> Result<(), CommandFailure> {
     if entries.is_empty() {
         return Err(CommandFailure::Usage(unknown(path)));
     }
-    let mut out = io::stdout();
+    let mut out = out::stdout();
     if json {
         serde_json::to_writer_pretty(&mut out, &entries).map_err(io::Error::from)?;
         writeln!(out)?;

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use tidegate_program::{scenario_file, series};
 use tidegate_sim::{Recorder, Scenario, SeriesRow, SimulationOutcome, simulate};
-use tidegate_units::Instant;
+use tidegate_units::{Instant, visible};
 
 use crate::failure::CommandFailure;
+use crate::out;
 use crate::table_file::{TableFile, TablePath};
 
 /// Simulate hosts that share storage
@@ -58,7 +59,7 @@ struct SchemaArgs {}
 pub(crate) fn run(args: &Args) -> Result<(), CommandFailure> {
     match &args.command {
         SimCommand::Run(args) => run_scenario(args),
-        SimCommand::Schema(_) => Ok(write!(io::stdout(), "{}", tidegate_sim::scenario::schema::JSON)?),
+        SimCommand::Schema(_) => Ok(write!(out::stdout(), "{}", tidegate_sim::scenario::schema::JSON)?),
     }
 }
 
@@ -84,9 +85,9 @@ fn run_scenario(args: &RunArgs) -> Result<(), CommandFailure> {
 fn print(outcome: &SimulationOutcome, json: bool) -> Result<(), CommandFailure> {
     if json {
         let json = serde_json::to_string_pretty(outcome).map_err(io::Error::from)?;
-        Ok(writeln!(io::stdout(), "{json}")?)
+        Ok(writeln!(out::stdout(), "{json}")?)
     } else {
-        Ok(write!(io::stdout(), "{}", table::OutcomeTable(outcome))?)
+        Ok(write!(out::stdout(), "{}", table::OutcomeTable(outcome))?)
     }
 }
 
@@ -125,7 +126,7 @@ impl SimProgress {
         if let Ok(style) = style {
             bar.set_style(style);
         }
-        bar.set_message(scenario.name.clone());
+        bar.set_message(visible(&scenario.name).into_owned());
         Self(bar)
     }
 

@@ -17,13 +17,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use tidegate_units::{ConsumerName, Instant};
 
 use self::mark::LimitMark;
 use super::capability::{CapabilityNeed, KernelCapability};
 use super::lowering::{self, LimitLowering, LoweringSteps};
 use super::{ThrottleError, ThrottleMethod, ThrottleRequest};
-use crate::cgroup::{CgroupClaim, CgroupTree, CgroupVersion, IoLimit, path_text};
+use crate::cgroup::{CgroupClaim, CgroupTree, CgroupVersion, IoLimit, LIMITS, path_text};
 use crate::device::DeviceNumber;
 use crate::root::SystemRoot;
 
@@ -357,7 +358,7 @@ impl Cgroups {
         self.follow(key);
         let Some(mark) = self.held.get(key).copied() else { return Ok(()) };
         let directory = self.directory(&key.0);
-        restore(&self.tree, &directory, key.1, mark)?;
+        restore(&self.tree, &directory, key.1, |seen| mark.theirs(seen))?;
         mark::write(&self.tree, &directory, key.1, None).map_err(|source| marking(&directory, source))?;
         self.forget(key);
         Ok(())
@@ -427,19 +428,36 @@ fn restore(
     tree: &CgroupTree,
     directory: &Path,
     device: DeviceNumber,
-    mark: LimitMark,
+    theirs: impl Fn(IoLimit) -> IoLimit,
 ) -> Result<(), ThrottleError> {
     let Some(limits) = tree.limits(directory)? else { return Ok(()) };
     let seen = limits.get(&device).copied().unwrap_or_default();
-    let theirs = mark.theirs(seen);
+    let theirs = theirs(seen);
     if theirs != seen {
         tree.limit(directory, device, theirs)?;
     }
     Ok(())
 }
 
+/// Returns true if a cgroup's directory or file is neither root's nor this user's.
+fn is_delegated(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.uid() != 0 && found.uid() != geteuid().as_raw())
+}
+
+/// Returns true if a cgroup, by its directory, has limits of ours that its owner cannot lift himself, as far as the
+/// kernel tells.
+fn is_limited(tree: &CgroupTree, directory: &Path) -> bool {
+    let Ok(Some(marks)) = mark::read(tree, directory) else { return false };
+    let is_tighter = |limits: BTreeMap<DeviceNumber, IoLimit>| {
+        let seen = |device| limits.get(device).copied().unwrap_or_default();
+        marks.iter().any(|(device, mark)| mark.theirs(seen(device)).max(seen(device)) != seen(device))
+    };
+    let limits = tree.limits(directory);
+    limits.map_or(true, |limits| limits.is_some_and(is_tighter)) && !is_delegated(&directory.join(LIMITS))
+}
+
 /// Puts back every limit that a cgroup of this machine had before an agent limited it. Returns the number of
-/// marked cgroups. A living agent sets its limits again.
+/// marked cgroups, of delegated ones only those with limits. A living agent sets its limits again.
 ///
 /// # Errors
 /// When the kernel refuses; the rest was done all the same.
@@ -463,17 +481,25 @@ pub(super) fn undo(root: &SystemRoot) -> io::Result<usize> {
 }
 
 /// Puts back the limits that a cgroup, by its directory, had before an agent limited it. Returns true if it was
-/// marked.
+/// marked. The owner of a delegated cgroup may mark it himself, and keep others from removing the mark: then only
+/// a limit counts, and an error only if the limit stays.
 fn undo_in(tree: &CgroupTree, directory: &Path) -> io::Result<bool> {
     // What is removed meanwhile is no more to be undone, and what has attributes that cannot be read is not ours.
     let Ok(Some(marks)) = mark::read(tree, directory) else { return Ok(false) };
+    let is_delegated = is_delegated(directory);
+    let counts = !is_delegated || is_limited(tree, directory);
     let mut failed = if marks.is_empty() { mark::clear(tree, directory) } else { Ok(()) };
     for (device, mark) in marks {
+        // Nothing is limited by a mark that may be made up.
+        let theirs = |seen| if is_delegated { mark.theirs(seen).max(seen) } else { mark.theirs(seen) };
         // What could not be put back is known to who tries it next.
-        let restored = restore(tree, directory, device, mark).map_err(io::Error::other);
+        let restored = restore(tree, directory, device, theirs).map_err(io::Error::other);
         failed = failed.and(restored.and_then(|()| mark::write(tree, directory, device, None)));
     }
-    failed.map(|()| true)
+    match failed {
+        Err(error) if !is_delegated || is_limited(tree, directory) => Err(error),
+        _ => Ok(counts),
+    }
 }
 
 /// Returns the number of a cgroup's directory. No other cgroup gets it, whatever it is called.
@@ -492,14 +518,8 @@ pub(super) fn limited(root: &SystemRoot) -> io::Result<Vec<String>> {
     };
     let (directories, read) = tree.all();
     read?;
-    let is_limited = |directory: &&PathBuf| {
-        let Ok(Some(marks)) = mark::read(&tree, directory) else { return false };
-        let Ok(Some(limits)) = tree.limits(directory) else { return false };
-        let seen = |device| limits.get(device).copied().unwrap_or_default();
-        marks.iter().any(|(device, mark)| mark.theirs(seen(device)) != seen(device))
-    };
     let below = |directory: &PathBuf| path_text(directory.strip_prefix(tree.path()).unwrap_or(directory));
-    Ok(directories.iter().filter(is_limited).map(below).collect())
+    Ok(directories.iter().filter(|directory| is_limited(&tree, directory)).map(below).collect())
 }
 
 /// Returns the capabilities that limits of cgroups need, each tried on this machine: a cgroup is made, and

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use tidegate_ebpf::edt::{self, RELEASED};
 use tidegate_units::{Instant, Latency};
 
-pub(super) use program::release;
+pub(super) use program::{delay_packets, release};
 
 use self::program::EdtProgram;
 use super::interface::{ConsumerRoutes, LOOK_AGAIN, STAYS, called, claim, refused};

@@ -119,6 +119,27 @@ impl EdtProgram {
 /// # Errors
 /// When the kernel refuses; it takes CAP_SYS_ADMIN to find what another process loaded.
 pub(in super::super) fn release(programs: &BTreeSet<u32>) -> io::Result<()> {
+    change_delays(programs, |delays, slot| delays.set(slot, 0, 0))
+}
+
+/// Returns true if programs of ours, by their numbers, delay packets.
+///
+/// # Errors
+/// When the kernel refuses; it takes CAP_SYS_ADMIN to find what another process loaded.
+pub(in super::super) fn delay_packets(programs: &BTreeSet<u32>) -> io::Result<bool> {
+    let mut found = false;
+    change_delays(programs, |_, _| {
+        found = true;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls a function for each slot of these programs that has a delay.
+fn change_delays(
+    programs: &BTreeSet<u32>,
+    mut change: impl FnMut(&mut Array<MapData, u64>, u32) -> Result<(), MapError>,
+) -> io::Result<()> {
     if programs.is_empty() {
         return Ok(());
     }
@@ -134,23 +155,24 @@ pub(in super::super) fn release(programs: &BTreeSet<u32>) -> io::Result<()> {
         };
         if programs.contains(&program.id()) && program.name_as_str() == Some(edt::PROGRAM) {
             for map in program.map_ids().map_err(refused)?.unwrap_or_default() {
-                release_slots(map)?;
+                change_slots(map, &mut change).map_err(|error| failed(edt::DELAYS, &error))?;
             }
         }
     }
     Ok(())
 }
 
-fn release_slots(map: u32) -> io::Result<()> {
-    let refused = |error: MapError| failed(edt::DELAYS, &error);
-    if MapInfo::from_id(map).map_err(refused)?.name_as_str() != Some(edt::DELAYS) {
+fn change_slots(
+    map: u32,
+    change: &mut impl FnMut(&mut Array<MapData, u64>, u32) -> Result<(), MapError>,
+) -> Result<(), MapError> {
+    if MapInfo::from_id(map)?.name_as_str() != Some(edt::DELAYS) {
         return Ok(());
     }
-    let map = Map::from_map_data(MapData::from_id(map).map_err(refused)?).map_err(refused)?;
-    let mut delays: Array<_, u64> = Array::try_from(map).map_err(refused)?;
+    let mut delays: Array<_, u64> = Array::try_from(Map::from_map_data(MapData::from_id(map)?)?)?;
     for slot in 0..delays.len() {
-        if delays.get(&slot, 0).map_err(refused)? != 0 {
-            delays.set(slot, 0, 0).map_err(refused)?;
+        if delays.get(&slot, 0)? != 0 {
+            change(&mut delays, slot)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 use aya::programs::{TestRun, TestRunOptions};
 use tidegate_testing::{ALONE, Lack, has_namespaces, lacks, test_command};
 
-use super::super::undo;
+use super::super::{left_in_kernel, undo};
 use super::*;
 
 const SOMEBODY: &str = "10.0.0.11";
@@ -258,6 +258,12 @@ fn a_program_at_our_root_is_undone() {
     edt.attach(LOOPBACK).unwrap();
     let programs: Vec<_> = edt.tc.filters(LOOPBACK).unwrap().iter().map(|filter| filter.program).collect();
     assert_eq!(programs, [edt.program.id()]);
+    // The machine's cgroups may be limited meanwhile.
+    let delays = || left_in_kernel().unwrap().iter().any(|what| what.contains("program"));
+    assert!(delays());
+    release(&programs.into_iter().collect()).unwrap();
+    assert!(!delays());
+    edt.program.set_delay(SLOT, Latency::from_millis(5_000)).unwrap();
     let found = undo().unwrap();
     assert_eq!((found.interfaces.as_slice(), found.table), (&["lo".to_owned()][..], false));
     assert!(run(&edt, &Packet::to(SOMEBODY)).1 <= monotonic(), "delayed packets could leave at once");

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 use rustix::process::geteuid;
 use tidegate_testing::{Lack, in_own_network, skip};
 
@@ -92,6 +93,48 @@ fn a_stranger_at_a_port_of_this_machine_gets_no_token_and_releases_nothing() {
         let asked = asked.lock().unwrap();
         assert!(!asked.contains(TOKEN) && !asked.contains("POST") && !asked.contains("DELETE"), "{asked}");
     });
+}
+
+#[test]
+fn a_stranger_on_all_addresses_of_ipv6_keeps_no_token_from_a_service_on_ipv4() {
+    if !geteuid().is_root() {
+        skip(Lack::Root, "another user");
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let _stranger = as_nobody(move || {
+        let socket = socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
+        sockopt::set_ipv6_v6only(&socket, true).unwrap();
+        bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).unwrap();
+        listen(&socket, 8).unwrap();
+        socket
+    });
+    let asked = answer(listener, "403 Forbidden", REFUSAL.to_owned());
+    tidegate(&["release", "--url", &format!("http://127.0.0.1:{port}")]);
+    assert!(asked.lock().unwrap().contains(TOKEN));
+}
+
+#[test]
+fn a_service_of_another_user_that_a_file_names_is_read_and_gets_no_token() {
+    if !geteuid().is_root() {
+        skip(Lack::Root, "another user");
+        return;
+    }
+    let status = Service::start("serve", GATEWAY).get("/v1/status");
+    let listener = as_nobody(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = answer(listener, "200 OK", status);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    fs::write(&file, GATEWAY.replace("127.0.0.1:0", &address)).unwrap();
+    let file = file.to_str().unwrap();
+    let shown = tidegate(&["status", "-c", file]);
+    assert!(shown.status.success() && text(&shown.stdout).contains(&address), "{}", text(&shown.stderr));
+    let refused = tidegate(&["release", "-c", file]);
+    assert!(text(&refused.stderr).contains("user 65534 listens there"), "{}", text(&refused.stderr));
+    let asked = asked.lock().unwrap();
+    assert!(asked.contains("GET /v1/status") && !asked.contains(TOKEN) && !asked.contains("POST"), "{asked}");
 }
 
 #[test]

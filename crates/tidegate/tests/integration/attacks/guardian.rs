@@ -3,14 +3,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, chown};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::service::disk_reader::{self, read_without_pause};
@@ -286,6 +290,10 @@ fn another_user_stops_neither_an_agent_nor_the_release_of_what_it_left() {
             let _agent = machine.agent();
             // An agent of root's keeps its place all the same.
             let config = machine.folder.path().join("agent.toml");
+            as_nobody(fill_queue);
+            let orphaned = machine.tidegate(&["release", "--orphaned"]).output().unwrap();
+            let said = String::from_utf8(orphaned.stderr).unwrap();
+            assert!(said.contains("an agent, or its guardian, lives: process "), "{said}");
             let second = machine.tidegate(&["agent", "-c"]).arg(&config).output().unwrap();
             let said = String::from_utf8(second.stderr).unwrap();
             assert!(
@@ -299,6 +307,82 @@ fn another_user_stops_neither_an_agent_nor_the_release_of_what_it_left() {
         machine.release(&["--orphaned"]);
         assert!(!machine.is_limited());
     });
+}
+
+/// Connects to the socket of an agent until no more connections may wait there.
+fn fill_queue() {
+    let address = SocketAddrUnix::new_abstract_name(b"tidegate-agent").unwrap();
+    loop {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        match connect(&socket, &address) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_agent_of_an_earlier_version_keeps_its_limits_while_it_lives() {
+    in_own_network(|| {
+        let Some(mut machine) = Machine::new("earlier") else { return };
+        machine.isolation = &["env"];
+        machine.outlive_agent();
+        // It takes datagrams, and has no claim of the cgroups.
+        let name = SocketAddr::from_abstract_name("tidegate-agent").unwrap();
+        let earlier = UnixDatagram::bind_addr(&name).unwrap();
+        machine.release(&["--orphaned"]);
+        assert!(machine.is_limited());
+        drop(earlier);
+        machine.release(&["--orphaned"]);
+        assert!(!machine.is_limited());
+    });
+}
+
+#[test]
+fn cgroups_deeper_than_a_path_can_name_keep_no_agent_from_its_start_and_no_limit_in_force() {
+    let Some(machine) = Machine::new("deep") else { return };
+    let name = "deep".repeat(50);
+    let root = machine.cgroup.join("delegated");
+    fs::create_dir(&root).unwrap();
+    chown(&root, Some(65_534), None).unwrap();
+    let (own, path) = (name.clone(), root.clone());
+    as_nobody(move || {
+        let mut directory = File::open(path).unwrap();
+        for _ in 0..22 {
+            mkdirat(&directory, &own, Mode::RWXU).unwrap();
+            directory = openat(&directory, &own, OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+        }
+    });
+    let _removed = DeepFolder { root, name };
+    let agent = machine.agent();
+    agent.signal("-TERM");
+    machine.await_release("the agent ended");
+    drop(agent);
+    machine.outlive_agent();
+    machine.release(&["--orphaned"]);
+    assert!(!machine.is_limited());
+}
+
+/// Folders in each other, all of one name, which are removed when this is dropped.
+struct DeepFolder {
+    root: PathBuf,
+    name: String,
+}
+
+impl Drop for DeepFolder {
+    fn drop(&mut self) {
+        let mut directories: Vec<OwnedFd> = vec![File::open(&self.root).unwrap().into()];
+        while let Ok(inner) =
+            openat(directories.last().unwrap(), &self.name, OFlags::DIRECTORY, Mode::empty())
+        {
+            directories.push(inner);
+        }
+        for directory in directories.iter().rev().skip(1) {
+            unlinkat(directory, &self.name, AtFlags::REMOVEDIR).unwrap();
+        }
+        fs::remove_dir(&self.root).unwrap();
+    }
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! their start.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::geteuid;
@@ -20,13 +22,13 @@ backend = { kind = 'emulated', exponential = { rate = '200 IO/s', servers = 1, c
 export.volume = { size = '64MiB' }
 ";
 
-/// A process of the user nobody that has locked a file.
+/// A process of the user nobody that has a file open, and locks it when it is told.
 struct Locker(Child);
 
 impl Locker {
-    fn of(lock: &std::path::Path) -> Self {
-        let script = "exec 9<\"$0\" && flock 9 && echo locked && read end";
-        let mut process = Command::new("sh")
+    fn of(lock: &Path) -> Self {
+        let script = "exec 9<\"$0\" && echo opened && read go && flock 9 && echo locked && read end";
+        let process = Command::new("sh")
             .args(["-c", script])
             .arg(lock)
             .uid(65_534)
@@ -35,9 +37,20 @@ impl Locker {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = [0; 6];
-        std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut said).unwrap();
-        Self(process)
+        let mut locker = Self(process);
+        locker.hear("opened");
+        locker
+    }
+
+    fn lock(&mut self) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "go").unwrap();
+        self.hear("locked");
+    }
+
+    fn hear(&mut self, word: &str) {
+        let mut said = vec![0; word.len() + 1];
+        self.0.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(said.trim_ascii_end(), word.as_bytes());
     }
 }
 
@@ -68,19 +81,26 @@ fn a_folder_that_another_user_wants_to_lock_is_the_services_all_the_same() {
         let theirs = lock.clone();
         assert!(as_nobody(move || File::open(theirs).is_err()), "{}", lock.display());
     }
-    // As an older release left them, and locked since then.
-    assert!(service.drain().success());
-    let lockers: Vec<_> = locks
-        .iter()
-        .map(|lock| {
+    let end = |service: &mut Service| assert!(service.drain().success());
+    let is_closed = |lock: &PathBuf| fs::metadata(lock).unwrap().permissions().mode() & 0o777 == 0o600;
+    // As an older release left them: opened by others, and locked before the next start or after it.
+    for locks_before in [true, false] {
+        end(&mut service);
+        let open = |lock: &PathBuf| {
             fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();
             Locker::of(lock)
-        })
-        .collect();
-    service.restart();
-    until("the journal", || fs::read_dir(service.path("j")).unwrap().nth(1).map(drop));
-    for lock in &locks {
-        assert_eq!(fs::metadata(lock).unwrap().permissions().mode() & 0o777, 0o600, "{}", lock.display());
+        };
+        let mut lockers: Vec<_> = locks.iter().map(open).collect();
+        if locks_before {
+            lockers.iter_mut().for_each(Locker::lock);
+        }
+        service.restart();
+        until("the journal", || fs::read_dir(service.path("j")).unwrap().nth(1).map(drop));
+        assert!(locks.iter().all(is_closed));
+        if !locks_before {
+            end(&mut service);
+            lockers.iter_mut().for_each(Locker::lock);
+            service.restart();
+        }
     }
-    drop(lockers);
 }

@@ -33,6 +33,7 @@ mod slow_node;
 mod strangers;
 mod stuck_log;
 mod supervised;
+mod terminal;
 mod upstream_tls;
 mod volume_twice;
 mod web_page;

@@ -10,6 +10,7 @@ mod circles;
 mod comments;
 mod floors;
 mod lengths;
+mod output;
 mod scripts;
 mod source;
 
