@@ -418,11 +418,11 @@ impl IoRing {
     ) {
         let (memory, length) = window(&mut buffer, part);
         let fd = Fd(socket.as_raw_fd());
-        if socket.passes_descriptors() {
+        if let Some(user) = socket.passing_user() {
             let mut room = self.rooms.pop().unwrap_or_else(PassedRoom::new);
             // Without MSG_WAITALL: kernels before 6.4 would go on, and put further descriptors over the first.
             let flags = libc::MSG_CMSG_CLOEXEC as u32;
-            let entry = opcode::RecvMsg::new(fd, room.prepare(memory, length)).flags(flags).build();
+            let entry = opcode::RecvMsg::new(fd, room.prepare(user, memory, length)).flags(flags).build();
             return self.submit_with_room(token, entry, LentMemory::Buffer(buffer), Some(room));
         }
         let flags = if whole { libc::MSG_WAITALL } else { 0 };
