@@ -480,11 +480,11 @@ impl IoRing {
         self.submit(token, entry, LentMemory::Event(event));
     }
 
-    /// Has an operation end that waits for something, such as a watch or a receive. It completes then, with
-    /// `ECANCELED` unless something came first.
+    /// Has the operations of a token end that wait for something, such as a watch, a receive or a signal. They
+    /// complete then, with `ECANCELED` or `EINTR` unless something came first.
     pub(crate) fn cancel(&mut self, token: RingToken) {
-        let operation = self.operations.iter().find(|(_, operation)| operation.token == token);
-        if let Some((key, _)) = operation {
+        let operations = self.operations.iter().filter(|(_, operation)| operation.token == token);
+        for key in operations.map(|(key, _)| key).collect::<Vec<_>>() {
             let entry = opcode::AsyncCancel::new(key as u64).build();
             self.submit(RingToken::Cancelled, entry, LentMemory::Nothing);
         }

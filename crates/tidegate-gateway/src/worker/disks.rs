@@ -351,3 +351,8 @@ impl PoolWorker {
         watches.into_iter().for_each(|watch| self.end_watch(key, watch));
     }
 }
+        let is_signalling = disk.signals > 0;
+        if is_signalling {
+            // The front end has the event as well: if it has filled the counter, a signal waits for ever.
+            self.ring.cancel(RingToken::Signalled { session: key });
+        }
