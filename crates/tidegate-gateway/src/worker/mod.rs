@@ -312,7 +312,7 @@ impl PoolWorker {
         match (token, held) {
             (RingToken::Received { session }, LentMemory::Buffer(buffer)) => {
                 let entry = &mut self.sessions[session];
-                entry.receiving = None;
+                entry.receiving = false;
                 entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
                 self.received(session, result, now);
             }

@@ -166,7 +166,7 @@ impl PoolWorker {
         let mut left = REQUESTS_AT_ONCE;
         loop {
             let session = &mut self.sessions[key];
-            if session.phase != SessionPhase::Open || session.receiving.is_some() {
+            if session.phase != SessionPhase::Open || session.receiving {
                 return;
             }
             if left == 0 {
@@ -248,14 +248,17 @@ impl PoolWorker {
     fn receive(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
         if let Some(receive) = session.input.receive_into() {
-            session.receiving = Some(now);
+            session.begin_to_receive(now);
             let token = RingToken::Received { session: key };
             self.ring.receive(token, &session.socket, receive.buffer, receive.part, receive.whole);
         }
     }
 
     pub(super) fn stall(&mut self, key: usize) {
-        if !std::mem::replace(&mut self.sessions[key].stalled, true) {
+        let session = &mut self.sessions[key];
+        // What comes next is not awaited meanwhile.
+        session.awaited = None;
+        if !std::mem::replace(&mut session.stalled, true) {
             self.stalled.push_back(key);
         }
     }
@@ -320,8 +323,8 @@ impl PoolWorker {
     /// notice.
     fn hung_up(&self) -> Vec<usize> {
         let unwatched = |session: &ClientSession| match session.phase {
-            SessionPhase::Open => session.stalled && session.receiving.is_none(),
-            SessionPhase::Ending(_) => session.receiving.is_none(),
+            SessionPhase::Open => session.stalled && !session.receiving,
+            SessionPhase::Ending(_) => !session.receiving,
             SessionPhase::Suspending { .. } | SessionPhase::Lingering(_) | SessionPhase::Closed => false,
         };
         let sessions: Vec<(usize, &ClientSession)> =
@@ -391,7 +394,7 @@ impl PoolWorker {
             {
                 message.push(reply);
             }
-            session.progress = now;
+            (session.progress, session.since_progress) = (now, 0);
             return self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
         }
         if session.requests > 0 {
@@ -423,13 +426,16 @@ impl PoolWorker {
                 buffers.put(buffer);
             }
         };
+        let mut taken = 0;
         let failure = match result {
+            taken += 1;
             Ok(count) if session.phase != SessionPhase::Closed => {
                 message.advance(count, &mut done);
                 None
             }
             Ok(_) => Some(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+        let sent = *result.as_ref().unwrap_or(&0);
             Err(error) => Some(Some(error)),
         };
         if let Some(error) = failure {
@@ -443,7 +449,7 @@ impl PoolWorker {
             }
             return;
         }
-        session.progress = now;
+        session.note_taken(sent, taken > 0, now);
         if !message.is_empty() {
             self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
             return;
@@ -458,7 +464,7 @@ impl PoolWorker {
         session.phase = SessionPhase::Lingering(now + LINGER);
         // Fails only when the client is gone already, which the next receive shows.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
-        if session.receiving.is_none() {
+        if !session.receiving {
             session.input.discard();
             self.receive(key, now);
         }
@@ -578,7 +584,7 @@ impl PoolWorker {
     /// Frees the payload that a closed session was receiving, unless the kernel still has its memory.
     pub(super) fn abandon_payload(&mut self, key: usize) {
         let session = &mut self.sessions[key];
-        if session.receiving.is_some() {
+        if session.receiving {
             return;
         }
         let abandoned = session.input.abandon();
