@@ -332,9 +332,9 @@ impl DiskAcceptor {
             socket: Arc::downgrade(&messages),
             under_way,
         };
-        let before = self.current.replace(current);
+        let (hand_over, handed_over) = sync_channel::<Option<CurrentFrontEnd>>(1);
         let part = move || {
-            if let Some(before) = before {
+            if let Ok(Some(before)) = handed_over.recv() {
                 // Its end is the answer.
                 let _ = before.under_way.recv();
             }
@@ -350,7 +350,12 @@ impl DiskAcceptor {
             }
             state.connected.store(false, Ordering::Release);
         };
-        self.spawn(part)
+        self.spawn(part)?;
+        // Without a thread the one before stays, whose requests the next front end has to wait for.
+        let before = self.current.replace(current);
+        // The thread waits for it.
+        let _ = hand_over.send(before);
+        Ok(())
     }
 }
 
