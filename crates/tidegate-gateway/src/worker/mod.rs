@@ -123,6 +123,8 @@ pub(crate) struct PoolWorker {
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
     finished: Vec<FinishedIo>,
+    /// Of these, from the front, that have not been looked at since room came back.
+    resuming: usize,
     /// The work that upstreams have finished; a field only so that its memory is used again.
     done: Vec<UpstreamEvent>,
     /// The time when the scheduler wants to be asked again.
@@ -203,6 +205,7 @@ impl PoolWorker {
             is_beside_protected: false,
             stalled: VecDeque::new(),
             finished: Vec::new(),
+            resuming: 0,
             done: Vec::new(),
             not_before: None,
             next_housekeeping: now + HOUSEKEEPING,
@@ -290,7 +293,7 @@ impl PoolWorker {
 
     /// Returns the longest wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
-        let resumes = self.memory.has_returned() && !self.stalled.is_empty();
+        let resumes = (self.memory.has_returned() || self.resuming > 0) && !self.stalled.is_empty();
         if resumes || self.has_more() || self.buffers.releases_more() {
             return Some(Duration::ZERO);
         }

@@ -37,6 +37,10 @@ fn is_no_failure(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ECANCELED)
 }
 
+/// Sessions that wait for room and are looked at in a turn. There may be thousands, and memory returns with each
+/// reply.
+const RESUMED_AT_ONCE: usize = 64;
+
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The reason for the end of a session whose client sends nothing more.
@@ -263,10 +267,12 @@ impl PoolWorker {
         }
     }
 
-    /// Tries again to read from sessions that wait for room, if some may have come back for them.
+    /// Tries again to read from sessions that wait for room, if some may have come back for them: some in a turn,
+    /// and all that waited when the round began before the next round.
     pub(super) fn resume_stalled(&mut self) {
-        if !self.memory.has_returned() || self.stalled.is_empty() {
-            return;
+        if self.resuming == 0 && self.memory.has_returned() {
+            self.memory.begin_round();
+            self.resuming = self.stalled.len();
         }
         self.memory.begin_round();
         for _ in 0..self.stalled.len() {
