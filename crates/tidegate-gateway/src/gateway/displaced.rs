@@ -50,18 +50,23 @@ impl OpenVolumes {
     #[must_use]
     pub fn displaced(self) -> Vec<DisplacedVolume> {
         ask_each(self.volumes, &self.looking, |(export, path, served)| {
-            let found = match path.metadata() {
-                Ok(metadata) => Some(VolumeIdentity::of_file(&path, &metadata)),
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-                {
-                    None
-                }
-                Err(_) => return None,
-            };
-            let is_right = found.as_ref().is_some_and(|found| found.is_same(&served));
-            (!is_right).then_some(DisplacedVolume { export, path, served, found })
+            DisplacedVolume::find(export, path, served)
         })
+    }
+}
+
+impl DisplacedVolume {
+    /// Looks where a path leads, for as long as its storage takes.
+    pub(super) fn find(export: ConsumerName, path: PathBuf, served: VolumeIdentity) -> Option<Self> {
+        let found = match path.metadata() {
+            Ok(metadata) => Some(VolumeIdentity::of_file(&path, &metadata)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                None
+            }
+            Err(_) => return None,
+        };
+        let is_right = found.as_ref().is_some_and(|found| found.is_same(&served));
+        (!is_right).then_some(Self { export, path, served, found })
     }
 }
 
