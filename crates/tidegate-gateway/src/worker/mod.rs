@@ -10,6 +10,7 @@ mod devices;
 mod disks;
 pub(crate) mod door;
 mod requests;
+mod rests;
 mod sessions;
 #[cfg(test)]
 pub(crate) mod simulation;
@@ -122,9 +123,9 @@ pub(crate) struct PoolWorker {
     is_beside_protected: bool,
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
-    finished: Vec<FinishedIo>,
     /// Of these, from the front, that have not been looked at since room came back.
     resuming: usize,
+    finished: Vec<FinishedIo>,
     /// The work that upstreams have finished; a field only so that its memory is used again.
     done: Vec<UpstreamEvent>,
     /// The time when the scheduler wants to be asked again.
@@ -204,8 +205,8 @@ impl PoolWorker {
             dispatches_more: false,
             is_beside_protected: false,
             stalled: VecDeque::new(),
-            finished: Vec::new(),
             resuming: 0,
+            finished: Vec::new(),
             done: Vec::new(),
             not_before: None,
             next_housekeeping: now + HOUSEKEEPING,

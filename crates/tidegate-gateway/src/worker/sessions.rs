@@ -274,9 +274,10 @@ impl PoolWorker {
             self.memory.begin_round();
             self.resuming = self.stalled.len();
         }
-        self.memory.begin_round();
-        for _ in 0..self.stalled.len() {
-            let Some(key) = self.stalled.pop_front() else { return };
+        for _ in 0..self.resuming.min(RESUMED_AT_ONCE) {
+            self.resuming -= 1;
+            // Some of the round may have ended.
+            let Some(key) = self.stalled.pop_front() else { return self.resuming = 0 };
             let session = &mut self.sessions[key];
             if self.memory.may_retry(self.exports[session.export].account) {
                 session.stalled = false;
@@ -425,23 +426,23 @@ impl PoolWorker {
         let account = self.exports[session.export].account;
         let (memory, buffers) = (&mut self.memory, &mut self.buffers);
         let (requests, bytes) = (&mut session.requests, &mut session.bytes);
+        let mut taken = 0;
         let mut done = |reply: ReadyReply| {
+            taken += 1;
             *requests -= 1;
             memory.release(account, bytes, reply.charged);
             if let Some((buffer, _)) = reply.data {
                 buffers.put(buffer);
             }
         };
-        let mut taken = 0;
+        let sent = *result.as_ref().unwrap_or(&0);
         let failure = match result {
-            taken += 1;
             Ok(count) if session.phase != SessionPhase::Closed => {
                 message.advance(count, &mut done);
                 None
             }
             Ok(_) => Some(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-        let sent = *result.as_ref().unwrap_or(&0);
             Err(error) => Some(Some(error)),
         };
         if let Some(error) = failure {
@@ -539,6 +540,13 @@ impl PoolWorker {
         let mut withdrawn = self.withdraw(key, now);
         withdrawn.extend(self.withdraw_syncs(key));
         let session = &mut self.sessions[key];
+        withdrawn.extend(
+            session
+                .disk
+                .iter_mut()
+                .flat_map(|disk| disk.memory_watch.take_results())
+                .map(|(request, _)| request),
+        );
         let export = &mut self.exports[session.export];
         for request in withdrawn {
             session.requests -= 1;

@@ -62,6 +62,7 @@ impl PoolWorker {
             }
         }
         self.watch_stalled(now);
+        self.end_rests(now);
         self.watch_upstreams(forced, now);
         self.watch_volumes(VolumeWatch::Idle, now);
         for key in self.file_volumes() {
