@@ -64,7 +64,7 @@ impl ServedClients {
 
     fn ask_at(
         &mut self,
-        offset: u64,
+        offset: usize,
         client: usize,
         command: NbdCommand,
         flags: CommandFlags,
@@ -221,15 +221,15 @@ fn a_sync_that_takes_long_gives_its_slot_to_requests_that_wait() {
 #[test]
 fn changes_beyond_the_end_of_a_volume_that_shrinks_while_they_wait_fail() {
     let mut served = ServedClients::new(1);
-    let end = served.live.geometry().size;
-    let write = |served: &mut ServedClients, at: u64| {
+    let end = served.live.geometry().size as usize;
+    let write = |served: &mut ServedClients, at: usize| {
         served.ask_at(end - at, 0, NbdCommand::Write, CommandFlags::NONE, &[1; 100])
     };
     let first = write(&mut served, 512);
     let waiting = [400, 300, 200].map(|at| write(&mut served, at));
     let (_, export) = served.live.worker.exports.iter().next().unwrap();
     let ExportVolume::File(file) = &export.volume else { unreachable!("a disk is a file") };
-    file.file().ends_at(end - 4096);
+    file.file().ends_at(end as u64 - 4096);
     served.complete(|action| matches!(action, FileAction::Read { .. }), Ok(512));
     assert_eq!(served.answers(0), []);
     served.complete(is_write, Ok(512));

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::process::Signal;
 use tidegate_testing::until;
 use tidegate_testing::vhost::{DONE, Machine, READ, SLOTS};
 use vhost::vhost_user::VhostUserFrontend;
@@ -132,7 +133,7 @@ fn memory_of_a_file_system_that_hangs_is_refused() {
     // Never closed here: while the server is stopped, that would hang as well.
     let memory = File::options().read(true).write(true).open(mounted.volume()).unwrap();
     let memory = ManuallyDrop::new(memory);
-    mounted.signal("-STOP");
+    mounted.signal(Signal::STOP);
     let front_end = HostileFrontEnd::connect(&service, "a");
     let table = [&1u64.to_le_bytes()[..], &[0u64, 1 << 20, 0, 0].map(u64::to_le_bytes).concat()].concat();
     front_end.send(SET_MEM_TABLE, &table, &[memory.as_fd()]);
@@ -141,7 +142,7 @@ fn memory_of_a_file_system_that_hangs_is_refused() {
     works(&mut other);
     assert_eq!(service.get("/healthz"), "ok\n");
     works(&mut machine(&service, "a"));
-    mounted.signal("-CONT");
+    mounted.signal(Signal::CONT);
     assert!(service.terminate().0.success());
 }
 

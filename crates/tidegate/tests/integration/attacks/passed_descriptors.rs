@@ -16,7 +16,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger,
     sockopt::set_socket_recv_buffer_size,
 };
-use rustix::process::{Uid, geteuid};
+use rustix::process::{Signal, Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use tidegate_nbd::transmission::NbdCommand;
 use tidegate_testing::nbd::{Raw, connect, request};
@@ -184,7 +184,7 @@ fn a_user_whose_descriptors_never_close_keeps_out_no_other_user() {
     // More than threads close at once. Never closed here: while the server is stopped, that would wait as well.
     let open = |_| ManuallyDrop::new(File::open(mounted.volume()).unwrap());
     let files: Vec<ManuallyDrop<File>> = (0..253).map(open).collect();
-    mounted.signal("-STOP");
+    mounted.signal(Signal::STOP);
     let attack = thread::spawn(move || {
         become_stranger();
         let mut session = Raw::open(&nbd, "a");
@@ -211,7 +211,7 @@ fn a_user_whose_descriptors_never_close_keeps_out_no_other_user() {
         machine.connect(&service.path(socket));
         assert_eq!(machine.request(READ, 0, &[], 4096).0, DONE);
     }
-    mounted.signal("-CONT");
+    mounted.signal(Signal::CONT);
     // Once all are closed, the user is as welcome as others.
     let disk = service.path("b.sock");
     let again = thread::spawn(move || {
