@@ -7,6 +7,7 @@ mod exports;
 mod obstacles;
 mod opening;
 mod pool;
+mod replaced;
 mod volume_look;
 
 use std::sync::Arc;
@@ -35,10 +36,11 @@ use awaited::ReachedUpstream;
 use exports::OpenedExport;
 use pool::{END_PATIENCE, PoolHandle, Prepared};
 
-pub use displaced::{DisplacedVolume, OpenVolumes};
+pub use displaced::OpenVolumes;
 pub use errors::{ApplyError, GatewayError, StartError};
 pub use obstacles::obstacles;
 pub use opening::{OpenedVolumes, ReloadVolumes};
+pub use replaced::DisplacedVolume;
 
 /// The time in which all pools together answer a question. A worker answers within a turn, which is far below
 /// a millisecond; one that needs longer than this does not run.

@@ -1,7 +1,7 @@
 //! The watch over a guest's memory that keeps the worker waiting.
 //!
-//! A front end can give memory back at any time. Whoever touches a page of it meanwhile waits for the kernel, about
-//! 0.35 s for each GiB, and nothing tells before that a page is such a one. So a disk whose memory has made the
+//! A front end can give memory back at any time. A thread that touches a page of it meanwhile waits for the kernel,
+//! about 0.35 s for each GiB, and nothing tells before that a page is such a one. So a disk whose memory has made the
 //! worker wait rests for a multiple of that time: nothing of its memory is touched, and its guest waits. A thread of
 //! its own for each disk would not wait for others, and cost each request two wake-ups.
 

@@ -260,7 +260,7 @@ impl ListenerDoor {
         queue().has_waiting(user, MANY_WAITING)
     }
 
-    /// Refuses a connection of a user who is kept out. Returns the reason.
+    /// Refuses a connection of a user that is kept out. Returns the reason.
     pub fn refuse(&self, user: PassingUser, socket: PeerSocket) -> io::Error {
         if let Some(queue) = queue().users.get_mut(&user)
             && !std::mem::replace(&mut queue.is_told, true)

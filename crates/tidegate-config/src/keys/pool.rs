@@ -409,8 +409,8 @@ pub const LIMITS: KeyTable = table!(
             "reply_deadline",
             Time,
             "`\"60s\"`",
-            "a client is disconnected that does not go on with a request, or takes none of its replies, for this \
-             long: of long ones, 1 MiB must come or go in this time"
+            "a client is disconnected that does not go on with a request, or with taking replies, for this \
+             long"
         ),
     ]
 );

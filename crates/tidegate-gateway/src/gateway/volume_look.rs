@@ -8,7 +8,7 @@ use std::thread;
 use tidegate_units::ConsumerName;
 use tracing::{info, warn};
 
-use super::displaced::DisplacedVolume;
+use super::replaced::DisplacedVolume;
 use crate::claim::VolumeFile;
 use crate::identity::VolumeIdentity;
 
