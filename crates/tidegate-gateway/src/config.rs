@@ -502,8 +502,9 @@ pub struct PoolLimits {
     pub session_bytes: Bytes,
     /// Payload memory of all sessions together, at least [`MAX_PAYLOAD`].
     pub pool_bytes: Bytes,
-    /// A session that takes none of its replies for this long is disconnected: it holds memory others could
-    /// use. So is one that sends less than the next MiB, or the rest, of a payload that it has announced.
+    /// A session that takes none of its replies for this long, or less than the next MiB of a long one, is
+    /// disconnected: it holds memory others could use. So is one that sends less than the next MiB, or the rest, of a
+    /// request that it has begun.
     pub reply_deadline: Duration,
 }
 

@@ -11,6 +11,7 @@ use tidegate_vhost::{
     RequestStatus,
 };
 
+use crate::guest_memory::GuestMemoryWatch;
 use crate::identity::VolumeIdentity;
 
 /// A disk whose front end has just connected.
@@ -97,6 +98,7 @@ pub(crate) struct SessionDisk {
     pub(crate) requests: Slab<TakenRequest>,
     /// Watches of rings, also of such as have stopped; each is the index of its ring.
     pub(crate) watches: Slab<u16>,
+    pub(crate) memory_watch: GuestMemoryWatch,
     /// Events that are being signalled.
     pub(crate) signals: usize,
     /// The last field: all others are dropped before.
@@ -116,6 +118,7 @@ impl SessionDisk {
             may_cache: false,
             requests: Slab::new(),
             watches: Slab::new(),
+            memory_watch: GuestMemoryWatch::default(),
             signals: 0,
             _under_way: new.under_way,
         }

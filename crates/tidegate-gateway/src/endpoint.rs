@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use tidegate_nbd::handshake::TlsMode;
-use tidegate_sockets::aside::{PeerSocket, may_accept};
+use tidegate_sockets::aside::{ListenerDoor, PeerSocket, refuse_passing};
 
 use crate::access::{ClientOrigin, ProcessCredentials};
 use crate::config::{ListenConfig, ListenEndpoint, SocketFile as SocketFileConfig, TlsUse};
@@ -43,6 +43,7 @@ const MOST_GROUPS: usize = 1024;
 enum Socket {
     Unix {
         listener: PeerSocket,
+        door: ListenerDoor,
         /// `None` if systemd made it.
         _file: Option<SocketFile>,
     },
@@ -126,16 +127,18 @@ impl BoundEndpoint {
         match &config.endpoint {
             ListenEndpoint::Unix(path) => {
                 let socket = match tidegate_sockets::unix(path) {
-                    Some(listener) => {
-                        Socket::Unix { listener: PeerSocket::new(listener.into()), _file: None }
-                    }
+                    Some(listener) => Socket::Unix {
+                        listener: PeerSocket::new(listener.into()),
+                        door: ListenerDoor::default(),
+                        _file: None,
+                    },
                     None => {
                         tidegate_sockets::make_folder(path)?;
                         remove_stale(path)?;
                         let listener = PeerSocket::new(bind_unix(path, &config.file)?);
                         let metadata = fs::symlink_metadata(path)?;
                         let file = SocketFile { path: path.clone(), inode: (metadata.dev(), metadata.ino()) };
-                        Socket::Unix { listener, _file: Some(file) }
+                        Socket::Unix { listener, door: ListenerDoor::default(), _file: Some(file) }
                     }
                 };
                 Ok(Self { socket, endpoint: config.endpoint.clone(), tls: config.tls })
@@ -172,10 +175,15 @@ impl BoundEndpoint {
 
     /// Accepts a connection whose client is not meant to pass descriptors.
     pub(crate) fn accept(&self) -> io::Result<AcceptedConnection> {
-        if may_accept(self) { self.accept_passing() } else { Err(too_many_passed()) }
+        refuse_passing(self);
+        self.accept_passing()
     }
 
     /// Accepts a connection whose client may pass descriptors.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionAborted`] if the client is kept out, [`io::ErrorKind::ResourceBusy`] if the
+    /// next one has to wait for that; or the system's answer.
     pub(crate) fn accept_passing(&self) -> io::Result<AcceptedConnection> {
         let tls = match self.tls {
             TlsUse::Off => TlsMode::Off,
@@ -183,8 +191,12 @@ impl BoundEndpoint {
             TlsUse::Required => TlsMode::Required,
         };
         match &self.socket {
-            Socket::Unix { listener, .. } => {
-                let stream = PeerSocket::new(accept_with(listener, SocketFlags::CLOEXEC)?);
+            Socket::Unix { listener, door, .. } => {
+                if !door.is_open() {
+                    let why = "too many descriptors that clients passed wait to be closed";
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+                }
+                let stream = door.admit(PeerSocket::new(accept_with(listener, SocketFlags::CLOEXEC)?))?;
                 let (client, pid) = unix_client(&stream);
                 let peer = format!("{} {pid}", self.endpoint);
                 Ok(AcceptedConnection { stream, peer, client, tls })
@@ -198,12 +210,6 @@ impl BoundEndpoint {
             }
         }
     }
-}
-
-/// The reason why a connection waits to be accepted: closing it later could take long.
-pub(crate) fn too_many_passed() -> io::Error {
-    let why = "too many descriptors that clients passed wait to be closed";
-    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -19,8 +19,9 @@ const RECEIVE: usize = 64 * 1024;
 /// to copy than to receive separately.
 const DIRECT: usize = 16 * 1024;
 
-/// The most of a payload that is received at once, so that one that comes slowly is seen to come.
-const PORTION: usize = 1 << 20;
+/// The most of a payload that is received at once, so that one that comes slowly is seen to come. As much must
+/// come within a deadline.
+pub(crate) const PORTION: usize = 1 << 20;
 
 /// One step of taking input apart.
 #[derive(Debug)]
@@ -69,6 +70,13 @@ enum InputState {
     },
 }
 
+/// The part of a session's input that is awaited: it changes with each request, and with each portion of a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AwaitedInput {
+    request: u64,
+    portion: usize,
+}
+
 /// The memory of a payload that will not become complete.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
@@ -86,6 +94,8 @@ pub(crate) struct SessionInput {
     start: usize,
     end: usize,
     state: InputState,
+    /// The number of requests that have come.
+    requests: u64,
     /// Bytes that are taken before any others are received.
     ahead: Cursor<Vec<u8>>,
 }
@@ -94,7 +104,7 @@ impl SessionInput {
     /// Begins with what was read before: by the handshake, or by the process that had the session.
     pub(crate) fn new(already: Vec<u8>) -> Self {
         let (buffer, ahead) = (Some(AlignedBuffer::zeroed(RECEIVE)), Cursor::new(already));
-        let mut input = Self { buffer, start: 0, end: 0, state: InputState::Header, ahead };
+        let mut input = Self { buffer, start: 0, end: 0, state: InputState::Header, requests: 0, ahead };
         input.take_ahead();
         input
     }
@@ -164,6 +174,7 @@ impl SessionInput {
                                     return ParsedStep::Full;
                                 }
                                 self.start += head;
+                                self.requests += 1;
                                 return ParsedStep::Request {
                                     cookie: request.cookie,
                                     operation,
@@ -227,6 +238,7 @@ impl SessionInput {
                         charged: *charged,
                     };
                     self.state = InputState::Header;
+                    self.requests += 1;
                     return parsed;
                 }
                 InputState::Discard { request, errno, remaining } => {
@@ -238,6 +250,7 @@ impl SessionInput {
                     }
                     let parsed = ParsedStep::Refused { request: *request, errno: *errno };
                     self.state = InputState::Header;
+                    self.requests += 1;
                     return parsed;
                 }
             }
@@ -324,9 +337,15 @@ impl SessionInput {
         }
     }
 
-    /// Returns true if a payload has been begun and is not complete.
-    pub(crate) fn is_within_payload(&self) -> bool {
-        matches!(self.state, InputState::Payload { .. })
+    /// Returns the part of a request that its client owes: it has begun the request. `None` between two requests.
+    pub(crate) fn awaited(&self) -> Option<AwaitedInput> {
+        let portion = match self.state {
+            InputState::Payload { filled, .. } => filled / PORTION,
+            // It falls, which is a change as well.
+            InputState::Discard { remaining, .. } => remaining / PORTION,
+            InputState::Header => 0,
+        };
+        self.is_within_request().then_some(AwaitedInput { request: self.requests, portion })
     }
 
     /// Returns true while the kernel receives a payload to where it belongs.

@@ -32,6 +32,7 @@ mod directory;
 mod disk;
 mod endpoint;
 mod gateway;
+mod guest_memory;
 mod histogram;
 mod identity;
 mod input;

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::Timespec;
 use thiserror::Error;
 use tidegate_nbd::handshake::{ExportAnswer, ServerError, ServerEvent, ServerHandshake};
-use tidegate_sockets::aside::{PeerSocket, receive};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_tls::{TlsRelay, TlsStream};
 use tracing::{debug, info, warn};
 
@@ -499,7 +499,7 @@ impl HandshakeWire {
         match self {
             Self::Plain(socket) => loop {
                 sockopt::set_socket_timeout(&*socket, Timeout::Recv, Some(left_until(deadline)?))?;
-                match receive(&*socket, buffer, RecvFlags::empty()) {
+                match socket.receive(buffer, RecvFlags::empty()) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     received => return Ok(received?),
                 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use tidegate_sockets::aside::{MOST_PASSED, close_passed};
+use tidegate_sockets::aside::{MOST_PASSED, PassingUser, close_passed};
 
 /// The length of the largest control message, in words of its alignment.
 // SAFETY: it only adds up lengths.
@@ -18,6 +18,8 @@ const CONTROL_WORDS: usize = unsafe { libc::CMSG_SPACE((MOST_PASSED * size_of::<
 pub(crate) struct PassedRoom(Box<RoomParts>);
 
 struct RoomParts {
+    /// The user at the other side, while a receive uses the room.
+    user: Option<PassingUser>,
     header: libc::msghdr,
     part: libc::iovec,
     control: [usize; CONTROL_WORDS],
@@ -35,6 +37,7 @@ unsafe impl Send for RoomParts {}
 impl PassedRoom {
     pub(crate) fn new() -> Self {
         Self(Box::new(RoomParts {
+            user: None,
             // SAFETY: a msghdr of zeros is an empty message.
             header: unsafe { std::mem::zeroed() },
             part: libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 },
@@ -42,9 +45,11 @@ impl PassedRoom {
         }))
     }
 
-    /// Points the header at this memory and at the room. It is valid for as long as the room.
-    pub(crate) fn prepare(&mut self, memory: *mut u8, length: u32) -> *mut libc::msghdr {
-        let RoomParts { header, part, control } = &mut *self.0;
+    /// Points the header at this memory and at the room, for a receive from a user. It is valid for as long as the
+    /// room.
+    pub(crate) fn prepare(&mut self, user: PassingUser, memory: *mut u8, length: u32) -> *mut libc::msghdr {
+        let RoomParts { user: of, header, part, control } = &mut *self.0;
+        *of = Some(user);
         *part = libc::iovec { iov_base: memory.cast(), iov_len: length as usize };
         header.msg_iov = part;
         header.msg_iovlen = 1;
@@ -58,10 +63,8 @@ impl PassedRoom {
     /// # Errors
     /// When the connection should end; see [`close_passed`].
     pub(crate) fn close_passed(&mut self) -> io::Result<()> {
-        let header = &mut self.0.header;
-        if header.msg_controllen == 0 {
-            return Ok(());
-        }
+        let RoomParts { user, header, .. } = &mut *self.0;
+        let Some(user) = user.take().filter(|_| header.msg_controllen > 0) else { return Ok(()) };
         let mut passed = Vec::new();
         // SAFETY: the kernel filled the first `msg_controllen` bytes of `control` with control messages, and
         // the macros go through these. A message of SCM_RIGHTS consists of descriptors that the kernel opened
@@ -80,6 +83,6 @@ impl PassedRoom {
             }
         }
         header.msg_controllen = 0;
-        close_passed(passed)
+        close_passed(user, passed)
     }
 }

@@ -418,11 +418,11 @@ impl IoRing {
     ) {
         let (memory, length) = window(&mut buffer, part);
         let fd = Fd(socket.as_raw_fd());
-        if socket.passes_descriptors() {
+        if let Some(user) = socket.passing_user() {
             let mut room = self.rooms.pop().unwrap_or_else(PassedRoom::new);
             // Without MSG_WAITALL: kernels before 6.4 would go on, and put further descriptors over the first.
             let flags = libc::MSG_CMSG_CLOEXEC as u32;
-            let entry = opcode::RecvMsg::new(fd, room.prepare(memory, length)).flags(flags).build();
+            let entry = opcode::RecvMsg::new(fd, room.prepare(user, memory, length)).flags(flags).build();
             return self.submit_with_room(token, entry, LentMemory::Buffer(buffer), Some(room));
         }
         let flags = if whole { libc::MSG_WAITALL } else { 0 };
@@ -480,11 +480,11 @@ impl IoRing {
         self.submit(token, entry, LentMemory::Event(event));
     }
 
-    /// Has an operation end that waits for something, such as a watch or a receive. It completes then, with
-    /// `ECANCELED` unless something came first.
+    /// Has the operations of a token end that wait for something, such as a watch, a receive or a signal. They
+    /// complete then, with `ECANCELED` or `EINTR` unless something came first.
     pub(crate) fn cancel(&mut self, token: RingToken) {
-        let operation = self.operations.iter().find(|(_, operation)| operation.token == token);
-        if let Some((key, _)) = operation {
+        let operations = self.operations.iter().filter(|(_, operation)| operation.token == token);
+        for key in operations.map(|(key, _)| key).collect::<Vec<_>>() {
             let entry = opcode::AsyncCancel::new(key as u64).build();
             self.submit(RingToken::Cancelled, entry, LentMemory::Nothing);
         }

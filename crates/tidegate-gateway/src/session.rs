@@ -9,7 +9,7 @@ use tidegate_units::Instant;
 
 use crate::device::SessionDevice;
 use crate::disk::SessionDisk;
-use crate::input::SessionInput;
+use crate::input::{AwaitedInput, PORTION, SessionInput};
 use crate::message::{ReadyReply, ReplyMessage};
 use crate::worker::door::{NewSession, SessionSlot};
 
@@ -58,8 +58,10 @@ pub(crate) struct ClientSession {
     pub(crate) relayed: bool,
     /// Requests that are to be read again, as they came.
     pub(crate) taken_back: Vec<u8>,
-    /// The time at which the receive under way began.
-    pub(crate) receiving: Option<Instant>,
+    /// True while a receive is under way.
+    pub(crate) receiving: bool,
+    /// What the client owes of the request that it has begun, and since when.
+    pub(crate) awaited: Option<(AwaitedInput, Instant)>,
     /// Waits for memory or for its own replies to be taken before it is read from again.
     pub(crate) stalled: bool,
     /// Waits for memory, which `stalled` sessions may.
@@ -77,8 +79,10 @@ pub(crate) struct ClientSession {
     pub(crate) active: Instant,
     /// True once it has sent a request.
     pub(crate) used: bool,
-    /// The time when a send was last begun or made progress.
+    /// The time when sending began, or the client last took a whole reply or a portion of one.
     pub(crate) progress: Instant,
+    /// Bytes that the client has taken since then.
+    pub(crate) since_progress: usize,
     /// A request of it was refused, and that was logged.
     pub(crate) complained: bool,
     /// The number of its upstream's losses that a flush has told it of; see
@@ -101,7 +105,8 @@ impl ClientSession {
             disk: new.disk.map(|disk| Box::new(SessionDisk::new(disk))),
             device: new.device.map(|channel| Box::new(SessionDevice::new(channel))),
             phase: SessionPhase::Open,
-            receiving: None,
+            receiving: false,
+            awaited: None,
             stalled: false,
             memory_wait: None,
             replies: VecDeque::new(),
@@ -112,6 +117,7 @@ impl ClientSession {
             active: now,
             used: false,
             progress: now,
+            since_progress: 0,
             complained: false,
             heard_losses,
             slot: Some(new.slot),
@@ -121,7 +127,7 @@ impl ClientSession {
     /// Returns true if nothing uses the session any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.phase == SessionPhase::Closed
-            && self.receiving.is_none()
+            && !self.receiving
             && self.message.is_some()
             && self.requests == 0
             && self.disk.as_ref().is_none_or(|disk| disk.is_quiet())
@@ -147,7 +153,7 @@ impl ClientSession {
 
     /// Returns true if bytes are on their way from its client or to it.
     pub(crate) fn waits_for_client(&self) -> bool {
-        self.receiving.is_some() || self.message.is_none() || !self.replies.is_empty()
+        self.receiving || self.message.is_none() || !self.replies.is_empty()
     }
 
     /// Returns the time of its last request, if nothing is under way on it that an end would lose. A disk
@@ -160,13 +166,30 @@ impl ClientSession {
         idle.then_some(self.active)
     }
 
+    /// The client has taken bytes, `a_reply` to its end among them or not.
+    pub(crate) fn note_taken(&mut self, bytes: usize, a_reply: bool, now: Instant) {
+        self.since_progress += bytes;
+        if a_reply || self.since_progress >= PORTION {
+            (self.progress, self.since_progress) = (now, 0);
+        }
+    }
+
     /// Returns true if replies have been waiting for the client since `since`.
     pub(crate) fn is_sending_since(&self, since: Instant) -> bool {
         self.message.is_none() && self.progress <= since
     }
 
-    /// Returns true if a payload that has its memory has been awaited since `since`.
-    pub(crate) fn is_awaiting_payload_since(&self, since: Instant) -> bool {
-        self.input.is_within_payload() && self.receiving.is_some_and(|began| began <= since)
+    /// A receive begins: more is awaited from the client. Parts of what was awaited before do not begin its time anew.
+    pub(crate) fn begin_to_receive(&mut self, now: Instant) {
+        self.receiving = true;
+        let awaited = self.input.awaited();
+        if self.awaited.map(|(before, _)| before) != awaited {
+            self.awaited = awaited.map(|awaited| (awaited, now));
+        }
+    }
+
+    /// Returns true if the rest of a request, or the next portion of its payload, has been awaited since `since`.
+    pub(crate) fn is_awaiting_request_since(&self, since: Instant) -> bool {
+        self.receiving && self.awaited.is_some_and(|(_, began)| began <= since)
     }
 }

@@ -259,6 +259,7 @@ impl PoolStage {
             tenant,
             upstream: None,
             hung: false,
+            replaced: false,
         }
     }
 

@@ -208,6 +208,8 @@ pub struct ConsumerSnapshot {
     pub block_statuses: u64,
     /// Its volume has completed nothing for seconds, with something outstanding.
     pub hung: bool,
+    /// Its path leads to another volume than the one that is served, or to none.
+    pub replaced: bool,
     /// Requests answered with an error.
     pub errors: IoErrors,
     /// The storage has lost written data: no flush succeeds until the export is removed and added again.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use thiserror::Error;
-use tidegate_sockets::aside::may_accept;
+use tidegate_sockets::aside::{ListenerDoor, refuse_passing};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::time::{Instant, sleep};
 
@@ -124,7 +124,7 @@ pub struct HttpListener {
 #[derive(Debug)]
 enum ListenerSocket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixListener, ListenerDoor),
 }
 
 impl HttpListener {
@@ -153,7 +153,8 @@ impl HttpListener {
             ListenAddress::Unix(path) => {
                 remove_stale(path)?;
                 let (listener, file) = bind_unix(path)?;
-                let (socket, address) = (ListenerSocket::Unix(listener), address.clone());
+                let (socket, address) =
+                    (ListenerSocket::Unix(listener, ListenerDoor::default()), address.clone());
                 Ok(Self { socket, address, access: Some(access), file: Some(file) })
             }
         }
@@ -181,7 +182,7 @@ impl HttpListener {
         path: &Path,
         access: Arc<ApiAccess>,
     ) -> io::Result<Self> {
-        let socket = ListenerSocket::Unix(UnixListener::from_std(socket)?);
+        let socket = ListenerSocket::Unix(UnixListener::from_std(socket)?, ListenerDoor::default());
         Ok(Self { socket, address: ListenAddress::Unix(path.to_owned()), access: Some(access), file: None })
     }
 
@@ -194,7 +195,20 @@ impl HttpListener {
     fn may_accept(&self) -> bool {
         match &self.socket {
             ListenerSocket::Tcp(_) => true,
-            ListenerSocket::Unix(socket) => may_accept(socket),
+            ListenerSocket::Unix(socket, door) => {
+                refuse_passing(socket);
+                door.is_open()
+            }
+        }
+    }
+
+    /// Lets a client in that was just accepted.
+    fn admit(&self, stream: AcceptedStream) -> io::Result<AcceptedStream> {
+        match (stream, &self.socket) {
+            (AcceptedStream::Unix(client), ListenerSocket::Unix(_, door)) => {
+                client.admit(door).map(AcceptedStream::Unix)
+            }
+            (stream, _) => Ok(stream),
         }
     }
 
@@ -219,7 +233,7 @@ pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Resu
                 ListenerSocket::Tcp(socket) => socket
                     .poll_accept(context)
                     .map_ok(|(stream, from)| (AcceptedStream::Tcp(stream), from.ip())),
-                ListenerSocket::Unix(socket) => socket.poll_accept(context).map_ok(|(stream, _)| {
+                ListenerSocket::Unix(socket, _) => socket.poll_accept(context).map_ok(|(stream, _)| {
                     (AcceptedStream::Unix(UnixClient::new(stream)), IpAddr::V4(Ipv4Addr::LOCALHOST))
                 }),
             };
@@ -227,6 +241,7 @@ pub(crate) async fn accept(listeners: &[HttpListener], first: usize) -> io::Resu
                 let (access, local) = (listener.access.clone(), listener.address.is_local());
                 return Poll::Ready(accepted.and_then(|(stream, from)| {
                     let source = stream.source(from)?;
+                    let stream = listener.admit(stream)?;
                     Ok(AcceptedConnection { stream, source, access, local })
                 }));
             }

@@ -6,23 +6,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::RecvFlags;
-use rustix::net::sockopt::set_socket_oobinline;
-use tidegate_sockets::aside::{close_aside, receive};
+use tidegate_sockets::aside::{ListenerDoor, PassingUser, PeerSocket, close_aside, receive};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 
 /// A connection that closes what the client passes, and its socket, in another thread.
 #[derive(Debug)]
-pub(crate) struct UnixClient(
-    /// Taken when it is dropped.
-    Option<UnixStream>,
-);
+pub(crate) struct UnixClient {
+    /// Taken at its end.
+    stream: Option<UnixStream>,
+    /// `None`: the client cannot pass anything.
+    user: Option<PassingUser>,
+}
 
 impl UnixClient {
     pub(crate) fn new(stream: UnixStream) -> Self {
-        // A byte out of band would be skipped together with its descriptors.
-        let _ = set_socket_oobinline(&stream, true);
-        Self(Some(stream))
+        let user = PassingUser::of(&stream);
+        Self { stream: Some(stream), user }
     }
 
     /// Returns the user of the client's process. A process that is gone already is still known.
@@ -30,14 +30,27 @@ impl UnixClient {
         Ok(self.stream().peer_cred()?.uid())
     }
 
+    /// Lets the client in.
+    ///
+    /// # Errors
+    /// When its user is kept out.
+    pub(crate) fn admit(mut self, door: &ListenerDoor) -> io::Result<Self> {
+        if let Some(user) = self.user.filter(|user| door.keeps_out(*user))
+            && let Some(stream) = self.stream.take()
+        {
+            return Err(door.refuse(user, PeerSocket::new(stream.into_std()?.into())));
+        }
+        Ok(self)
+    }
+
     fn stream(&self) -> &UnixStream {
-        // Invariant: only `drop` takes it.
-        self.0.as_ref().expect("a connection is there until it is dropped")
+        // Invariant: only its end takes it.
+        self.stream.as_ref().expect("a connection is there until it is dropped")
     }
 
     fn writer(&mut self) -> Pin<&mut UnixStream> {
         // Invariant: as above.
-        Pin::new(self.0.as_mut().expect("a connection is there until it is dropped"))
+        Pin::new(self.stream.as_mut().expect("a connection is there until it is dropped"))
     }
 }
 
@@ -49,8 +62,11 @@ impl AsRawFd for UnixClient {
 
 impl Drop for UnixClient {
     fn drop(&mut self) {
-        if let Some(Ok(stream)) = self.0.take().map(UnixStream::into_std) {
-            close_aside(stream.into());
+        if let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) {
+            match self.user {
+                Some(user) => close_aside(user, stream.into()),
+                None => drop(stream),
+            }
         }
     }
 }
@@ -61,11 +77,11 @@ impl AsyncRead for UnixClient {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = self.stream();
+        let (stream, user) = (self.stream(), self.user);
         loop {
             ready!(stream.poll_read_ready(context))?;
             let room = buffer.initialize_unfilled();
-            match stream.try_io(Interest::READABLE, || receive(stream, room, RecvFlags::DONTWAIT)) {
+            match stream.try_io(Interest::READABLE, || receive(stream, user, room, RecvFlags::DONTWAIT)) {
                 Ok(count) => {
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));

@@ -394,6 +394,7 @@ impl RunningService {
             // Also while one event follows the other.
             if Instant::now() >= next_tick {
                 self.gateway.open_awaited();
+                self.gateway.look_at_volumes();
                 self.look()?;
                 self.keep_time();
                 self.end_releases();

@@ -194,6 +194,7 @@ fn of_pool(config: Option<&PoolConfig>, pool: &PoolSnapshot, record: Option<&Poo
             promise: promise(consumer),
             errors: errors_status(&consumer.errors, pool.at),
             poisoned: consumer.poisoned,
+            replaced: consumer.replaced,
             removed: consumer.removed,
             goal_seconds: seconds(goal),
             ..by_law
@@ -305,6 +306,7 @@ pub(crate) mod tests {
             caches: 0,
             block_statuses: 0,
             hung: false,
+            replaced: false,
             errors: IoErrors::default(),
             poisoned: false,
             reserved: None,

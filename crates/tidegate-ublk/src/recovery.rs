@@ -11,8 +11,11 @@ use crate::abi::{DEPTH, DeviceProperties, FEATURES, MAX_PAYLOAD};
 pub struct DeviceMark(u64);
 
 impl DeviceMark {
-    /// "Tide", in the upper half of every mark.
-    const MAGIC: u64 = 0x5469_6465;
+    /// "Td", in the upper quarter of every mark.
+    const MAGIC: u64 = 0x5464;
+
+    /// "Tide", in the upper half of marks of earlier versions.
+    const EARLIER_MAGIC: u64 = 0x5469_6465;
 
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -24,12 +27,12 @@ impl DeviceMark {
 
     /// Returns true if an export of some gateway made it.
     const fn is_tidegate(self) -> bool {
-        self.0 >> 32 == Self::MAGIC
+        self.0 >> 48 == Self::MAGIC || self.0 >> 32 == Self::EARLIER_MAGIC
     }
 }
 
-/// An export over its volume, as devices are marked for it: 16 bits of the mark are of the export's name, and
-/// 16 of the volume. Earlier versions gave all 32 to the name.
+/// An export over its volume, as devices are marked for it: 32 bits of the mark are of the export's name, and
+/// 16 of the volume. Marks of earlier versions say nothing of the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportMark {
     name: u32,
@@ -59,14 +62,18 @@ impl ExportMark {
     /// Returns the mark for a new device.
     #[must_use]
     pub fn device_mark(self) -> DeviceMark {
-        DeviceMark(DeviceMark::MAGIC << 32 | u64::from(self.name & 0xffff_0000) | u64::from(self.volume))
+        DeviceMark(DeviceMark::MAGIC << 48 | u64::from(self.name) << 16 | u64::from(self.volume))
+    }
+
+    const fn earlier_mark(self) -> DeviceMark {
+        DeviceMark(DeviceMark::EARLIER_MAGIC << 32 | self.name as u64)
     }
 
     fn judge(self, device: DeviceMark) -> MarkMatch {
-        let earlier = DeviceMark(DeviceMark::MAGIC << 32 | u64::from(self.name));
-        if device == self.device_mark() || device == earlier {
+        let own = self.device_mark();
+        if device == own || device == self.earlier_mark() {
             MarkMatch::Same
-        } else if device.0 >> 16 == earlier.0 >> 16 {
+        } else if device.0 >> 16 == own.0 >> 16 {
             MarkMatch::OtherVolume
         } else {
             MarkMatch::OtherExport
@@ -273,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_mark_stays_the_same_over_versions() {
-        assert_eq!(ExportMark::new("a", 7).device_mark().bits(), 0x5469_6465_e40c_0007);
-        assert_eq!(ExportMark::new("", 0x1_0000_0001).device_mark().bits(), 0x5469_6465_811c_0000);
+        assert_eq!(ExportMark::new("a", 7).device_mark().bits(), 0x5464_e40c_292c_0007);
+        assert_eq!(ExportMark::new("", 0x1_0000_0001).device_mark().bits(), 0x5464_811c_9dc5_0000);
     }
 
     #[test]
@@ -287,6 +294,27 @@ mod tests {
         let earlier = DeviceMark::from_bits(0x5469_6465_e40c_292c);
         let of_earlier = FoundDevice { mark: earlier, ..waits };
         assert_eq!(next_step(Some(&of_earlier), ExportMark::new("a", VOLUME), OWN), NextStep::TakeOver);
+    }
+
+    /// By 16 bits of their names these would be the same export.
+    #[test]
+    fn exports_whose_names_are_alike_in_part_have_marks_of_their_own() {
+        let mut names: Vec<(u64, String)> = (0..2000)
+            .map(|number| format!("export{number}"))
+            .map(|name| (ExportMark::new(&name, 0).device_mark().bits() >> 32, name))
+            .collect();
+        names.sort();
+        let [(one, first), (other, second)] = names.windows(2).find(|pair| pair[0].0 == pair[1].0).unwrap()
+        else {
+            unreachable!("a window of two");
+        };
+        assert_eq!(one, other);
+        let waits =
+            FoundDevice { mark: ExportMark::new(first, VOLUME).device_mark(), ..found(DeviceState::Waiting) };
+        for volume in [VOLUME, VOLUME + 1] {
+            let step = next_step(Some(&waits), ExportMark::new(second, volume), OWN);
+            assert_eq!(step, NextStep::Refuse(ObstructedDevice::OtherExport));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -154,6 +155,18 @@ impl GuestMemory {
     pub(crate) fn is_lost(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.guard.as_ref().is_some_and(BusGuard::is_lost))
     }
+}
+
+/// Returns how often the calling thread has waited for something since its start, such as a page of guest memory.
+#[must_use]
+pub fn waits_of_this_thread() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage` to `usage`, which is zeros if it fails; both are valid.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
 }
 
 /// A region, and the address where the front end has it.

@@ -409,7 +409,8 @@ pub const LIMITS: KeyTable = table!(
             "reply_deadline",
             Time,
             "`\"60s\"`",
-            "a client that takes none of its replies for this long is disconnected"
+            "a client is disconnected that does not go on with a request, or with taking replies, for this \
+             long"
         ),
     ]
 );

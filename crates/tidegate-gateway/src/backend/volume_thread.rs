@@ -92,15 +92,14 @@ fn serve(
         if bell.take() {
             loop {
                 match operations.try_recv() {
-                    Ok(operation) => match operation.action {
-                        FileAction::Write { part, offset, .. }
-                            if file.is_cut_before(offset + part.length as u64) =>
-                        {
+                    Ok(operation) => {
+                        if is_cut_before(file, operation.action) {
                             let refused = operation.refused(io::Error::from_raw_os_error(libc::EIO));
                             door.send(WorkerCommand::Completed(refused));
+                        } else {
+                            ring.file(operation);
                         }
-                        _ => ring.file(operation),
-                    },
+                    }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
                         ending = true;
@@ -113,4 +112,14 @@ fn serve(
             return Ok(());
         }
     }
+}
+
+/// Returns true if a write ends beyond the end of a volume that has shrunk. A durable one is a flush as well, before
+/// which the size is looked at.
+fn is_cut_before(file: &VolumeFile, action: FileAction) -> bool {
+    let FileAction::Write { part, offset, durable } = action else { return false };
+    if durable {
+        file.look_at_size();
+    }
+    file.is_cut_before(offset + part.length as u64)
 }

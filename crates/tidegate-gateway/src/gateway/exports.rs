@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::awaited;
 use super::errors::StartError;
+use super::volume_look::{LookedAtVolume, VolumeLooks};
 use crate::backend::{ExportVolume, open_file};
 use crate::claim::VolumeFile;
 use crate::clock::GatewayClock;
@@ -28,6 +29,7 @@ pub(super) struct OpenedExport {
     pub(super) volume: VolumeIdentity,
     /// Its file, for as long as the worker has it open.
     pub(super) file: Option<Weak<VolumeFile>>,
+    pub(super) looks: Arc<VolumeLooks>,
     pub(super) pin: ExportPin,
 }
 
@@ -37,6 +39,16 @@ pub(super) fn seated(exports: &[OpenedExport]) -> Vec<(u64, bool)> {
 }
 
 impl OpenedExport {
+    /// Has its volume looked at, if it is a file or block device.
+    pub(super) fn begin_look(&self) {
+        if let (ExportStore::Path(path), Some(file)) = (&self.config.store, &self.file) {
+            let (export, path) = (self.config.name.clone(), path.clone());
+            let volume =
+                LookedAtVolume { export, path, served: self.volume.clone(), file: Weak::clone(file) };
+            self.looks.begin(volume);
+        }
+    }
+
     /// The same export under a new configuration, with the size that its volume has now.
     pub(super) fn with(&self, config: &ExportConfig, size: Option<u64>) -> Self {
         let mut geometry = self.export.geometry;
@@ -56,6 +68,7 @@ impl OpenedExport {
             config: config.clone(),
             volume: self.volume.clone(),
             file: self.file.clone(),
+            looks: Arc::clone(&self.looks),
             pin: ExportPin::clone(&self.pin),
         }
     }
@@ -79,6 +92,7 @@ pub(super) fn adopt(id: u64, volume: ExportVolume, config: &ExportConfig) -> (Ne
         config: config.clone(),
         volume: identity,
         file,
+        looks: Arc::default(),
         pin: ExportPin::clone(&pin),
     };
     (NewExport { id, volume, config: config.clone(), pin }, opened)

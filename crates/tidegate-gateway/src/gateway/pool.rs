@@ -20,7 +20,7 @@ use crate::backend::EmulatedVolume;
 use crate::clock::GatewayClock;
 use crate::config::{BackendConfig, PoolConfig, PoolLimits};
 use crate::peers::PoolPartners;
-use crate::stats::{AwaitedSnapshot, PoolSnapshot};
+use crate::stats::{AwaitedSnapshot, ConsumerSnapshot, PoolSnapshot};
 use crate::upstream::UpstreamConnection;
 use crate::worker::door::{PoolChange, SessionFate, WorkerCommand, WorkerDoor};
 use crate::worker::{KERNEL_GRACE, PoolWorker, WorkerEnd, WorkerParts};
@@ -270,7 +270,11 @@ impl PoolHandle {
         let Asked { answer, again } = asked;
         let patience = if again { Duration::ZERO } else { end.saturating_duration_since(WallInstant::now()) };
         match answer.recv_timeout(patience) {
-            Ok(snapshot) => {
+            Ok(mut snapshot) => {
+                for opened in self.exports.iter().filter(|opened| opened.looks.is_replaced()) {
+                    let served = |one: &&mut ConsumerSnapshot| one.name == opened.config.name && !one.removed;
+                    snapshot.consumers.iter_mut().filter(served).for_each(|one| one.replaced = true);
+                }
                 if again {
                     info!(pool = %self.name, "the pool answers again");
                 }

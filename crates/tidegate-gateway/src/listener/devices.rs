@@ -107,6 +107,8 @@ struct ClaimedDevice {
     channel: Option<ServedDevice>,
     /// True if it was added now, and is not started.
     fresh: bool,
+    /// True if it has the mark of this version, which says which volume it has.
+    has_own_mark: bool,
 }
 
 impl ClaimedDevice {
@@ -114,18 +116,18 @@ impl ClaimedDevice {
         let mut control = ControlDevice::open()?;
         let own = std::process::id() as i32;
         let end = Instant::now() + PREDECESSOR;
-        let fresh = loop {
+        let (fresh, has_own_mark) = loop {
             let found = control.find(number)?;
             let busy = match next_step(found.as_ref(), mark, own) {
                 NextStep::Add => {
                     control.add(number, mark.device_mark())?;
-                    break true;
+                    break (true, true);
                 }
                 NextStep::TakeOver => match control.start_recovery(number) {
                     Err(error) if error.is_busy() => error.into(),
                     started => {
                         started?;
-                        break false;
+                        break (false, found.is_some_and(|found| found.mark == mark.device_mark()));
                     }
                 },
                 NextStep::Replace => {
@@ -151,7 +153,7 @@ impl ClaimedDevice {
             }
             std::thread::sleep(RECHECK);
         };
-        let mut claimed = Self { control, number, mark, channel: None, fresh };
+        let mut claimed = Self { control, number, mark, channel: None, fresh, has_own_mark };
         claimed.open()?;
         Ok(claimed)
     }
@@ -176,12 +178,12 @@ impl ClaimedDevice {
     }
 
     /// Says which disk it is; a device that was taken over and that nothing uses becomes a new one, if it
-    /// differs.
+    /// differs, or has the mark of an earlier version: a mark cannot be changed.
     fn become_disk(&mut self, export: &ExportDescription) -> Result<(), DeviceProblem> {
         let volume = properties(&export.geometry).ok_or(DeviceProblem::Blocks)?;
         if !self.fresh {
             let device = self.control.properties(self.number)?;
-            if device == volume {
+            if device == volume && self.has_own_mark {
                 return Ok(());
             }
             match (unused(self.number), can_serve(&device, &volume)) {
@@ -197,7 +199,7 @@ impl ClaimedDevice {
         self.channel = None;
         self.control.delete(self.number)?;
         self.control.add(self.number, self.mark.device_mark())?;
-        self.fresh = true;
+        (self.fresh, self.has_own_mark) = (true, true);
         self.open()
     }
 }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::Shutdown;
 use thiserror::Error;
-use tidegate_sockets::aside::is_behind;
 use tidegate_units::ConsumerName;
 use tidegate_vhost::{
     DiskOwner, DiskRing, DiskSize, EventDescriptor, FrontEndError, GuestMemory, MOST_QUEUES, OwnerGone,
@@ -23,7 +22,7 @@ use crate::access::KnownClient;
 use crate::config::{DiskSocket, GatewayConfig, ListenConfig, ListenEndpoint, TlsUse};
 use crate::directory::{ExportDirectory, SeatReservation};
 use crate::disk::{DiskOrder, NewDisk, properties, terms};
-use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient, too_many_passed};
+use crate::endpoint::{AcceptedConnection, BoundEndpoint, SocketClient};
 use crate::stats::RefusalReason;
 use crate::worker::door::{NewSession, WorkerCommand, WorkerDoor};
 
@@ -237,10 +236,16 @@ impl DiskAcceptor {
             if !fds[1].revents().is_empty() {
                 return;
             }
-            match self.accept().and_then(|connection| self.serve(connection)) {
+            // Front ends pass descriptors on purpose, so that their listener cannot refuse these.
+            match self.bound.accept_passing().and_then(|connection| self.serve(connection)) {
                 Ok(()) => {}
                 Err(error)
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock
+                            | io::ErrorKind::Interrupted
+                            | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(error) => {
                     self.handshakes.refusals().count(RefusalReason::System, |also| {
                         warn!(endpoint = %self.socket, also, "cannot take a connection: {error}");
@@ -251,11 +256,6 @@ impl DiskAcceptor {
                 }
             }
         }
-    }
-
-    fn accept(&self) -> io::Result<AcceptedConnection> {
-        // Front ends pass descriptors on purpose, so that their listener cannot refuse these.
-        if is_behind() { Err(too_many_passed()) } else { self.bound.accept_passing() }
     }
 
     /// Runs a part of a front end's service in a thread of its own.
@@ -332,9 +332,9 @@ impl DiskAcceptor {
             socket: Arc::downgrade(&messages),
             under_way,
         };
-        let before = self.current.replace(current);
+        let (hand_over, handed_over) = sync_channel::<Option<CurrentFrontEnd>>(1);
         let part = move || {
-            if let Some(before) = before {
+            if let Ok(Some(before)) = handed_over.recv() {
                 // Its end is the answer.
                 let _ = before.under_way.recv();
             }
@@ -350,7 +350,12 @@ impl DiskAcceptor {
             }
             state.connected.store(false, Ordering::Release);
         };
-        self.spawn(part)
+        self.spawn(part)?;
+        // Without a thread the one before stays, whose requests the next front end has to wait for.
+        let before = self.current.replace(current);
+        // The thread waits for it.
+        let _ = hand_over.send(before);
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tidegate_nbd::SessionTerms;
 use tidegate_nbd::handshake::{ClientError, ClientEvent, ClientHandshake, OptionRefusal};
 use tidegate_nbd::transmission::MessageStyle;
-use tidegate_sockets::aside::{PeerSocket, receive};
+use tidegate_sockets::aside::PeerSocket;
 use tidegate_tls::{ClientFiles, HandshakeError, TlsError, TlsStream};
 use tracing::{debug, info};
 
@@ -225,7 +225,7 @@ impl UpstreamWire {
         match self {
             Self::Plain(socket) => loop {
                 set_timeouts(socket, Some(deadline))?;
-                match receive(&*socket, buffer, RecvFlags::empty()) {
+                match socket.receive(buffer, RecvFlags::empty()) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     received => return Ok(received?),
                 }

@@ -14,6 +14,9 @@ use crate::request::{ClientRequest, memory_of};
 use crate::ring::RingToken;
 use crate::session::{MemoryWait, SessionPhase};
 
+/// The bytes of a write that count as one of [`REQUESTS_AT_ONCE`] more: some 10 to 30 µs to copy.
+const COPIED_AS_ONE: usize = 64 << 10;
+
 /// The outcome of a look into a ring.
 enum RingLook {
     /// Nothing is left in it.
@@ -124,7 +127,16 @@ impl PoolWorker {
 
     /// Takes the requests that are in a disk's rings, until a bound is reached.
     pub(super) fn take_from_rings(&mut self, key: usize, now: Instant) {
+        let used = self.begin_memory_use(key);
+        self.look_into_rings(key, now);
+        self.end_memory_use(key, used);
+    }
+
+    fn look_into_rings(&mut self, key: usize, now: Instant) {
         let Some(disk) = &mut self.sessions[key].disk else { return };
+        if disk.memory_watch.rests() {
+            return;
+        }
         let rings = disk.rings.len();
         // Each ring is the first one now and then: the bounds are the session's.
         let first = disk.first;
@@ -214,6 +226,7 @@ impl PoolWorker {
             if let CheckedOperation::Write { .. } = operation {
                 let mut payload = self.buffers.take(charged as usize);
                 read = started.ring.read_data(memory, &request, &mut payload);
+                *left = left.saturating_sub(payload.len() / COPIED_AS_ONE);
                 buffer = Some(payload);
             }
             let export = session.export;
@@ -261,6 +274,20 @@ impl PoolWorker {
 
     /// Puts the result of a request into its ring, or drops it when the session is closed.
     pub(super) fn answer_disk(&mut self, request: ClientRequest, result: Result<(), Errno>, now: Instant) {
+        let session = &mut self.sessions[request.session];
+        if let Some(disk) = &mut session.disk
+            && disk.memory_watch.rests()
+            && session.phase != SessionPhase::Closed
+        {
+            return disk.memory_watch.keep((request, result));
+        }
+        let key = request.session;
+        let used = self.begin_memory_use(key);
+        self.put_into_ring(request, result, now);
+        self.end_memory_use(key, used);
+    }
+
+    fn put_into_ring(&mut self, request: ClientRequest, result: Result<(), Errno>, now: Instant) {
         let key = request.session;
         let session = &mut self.sessions[key];
         let account = self.exports[session.export].account;
@@ -294,10 +321,17 @@ impl PoolWorker {
 
     /// Tells a guest of results, and the front end of rings that have stopped. Called once per turn.
     pub(super) fn attend_to_disk(&mut self, key: usize, now: Instant) {
+        let used = self.begin_memory_use(key);
+        self.tell_guest(key, now);
+        self.end_memory_use(key, used);
+    }
+
+    fn tell_guest(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
         let Some(disk) = &mut session.disk else { return };
         let (mut signals, mut ended, mut failure) = (Vec::new(), Vec::new(), None);
-        for (index, place) in disk.rings.iter_mut().enumerate() {
+        let rests = disk.memory_watch.rests();
+        for (index, place) in disk.rings.iter_mut().enumerate().filter(|_| !rests) {
             let (Some(memory), Some(started)) = (&disk.memory, place.as_mut()) else { continue };
             // One for each ring, or the front end lets none of them complete.
             let may_signal = disk.signals + signals.len() < usize::from(MOST_QUEUES);
@@ -348,6 +382,11 @@ impl PoolWorker {
         let Some(disk) = &mut self.sessions[key].disk else { return };
         disk.rings.iter_mut().for_each(|place| *place = None);
         let watches: Vec<usize> = disk.watches.iter().map(|(watch, _)| watch).collect();
+        let is_signalling = disk.signals > 0;
         watches.into_iter().for_each(|watch| self.end_watch(key, watch));
+        if is_signalling {
+            // The front end has the event as well: if it has filled the counter, a signal waits for ever.
+            self.ring.cancel(RingToken::Signalled { session: key });
+        }
     }
 }

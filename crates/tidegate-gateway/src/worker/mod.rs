@@ -10,6 +10,7 @@ mod devices;
 mod disks;
 pub(crate) mod door;
 mod requests;
+mod rests;
 mod sessions;
 #[cfg(test)]
 pub(crate) mod simulation;
@@ -124,6 +125,8 @@ pub(crate) struct PoolWorker {
     is_beside_protected: bool,
     /// Sessions that wait for room, in the order in which they began to wait.
     stalled: VecDeque<usize>,
+    /// Of these, from the front, that have not been looked at since room came back.
+    resuming: usize,
     finished: Vec<FinishedIo>,
     /// The work that upstreams have finished; a field only so that its memory is used again.
     done: Vec<UpstreamEvent>,
@@ -204,6 +207,7 @@ impl PoolWorker {
             dispatches_more: false,
             is_beside_protected: false,
             stalled: VecDeque::new(),
+            resuming: 0,
             finished: Vec::new(),
             done: Vec::new(),
             not_before: None,
@@ -293,7 +297,7 @@ impl PoolWorker {
 
     /// Returns the longest wait for a completion; `None` for ever.
     fn timeout(&self) -> Option<Duration> {
-        let resumes = self.memory.has_returned() && !self.stalled.is_empty();
+        let resumes = (self.memory.has_returned() || self.resuming > 0) && !self.stalled.is_empty();
         if resumes || self.has_more() || self.buffers.releases_more() {
             return Some(Duration::ZERO);
         }
@@ -315,7 +319,7 @@ impl PoolWorker {
         match (token, held) {
             (RingToken::Received { session }, LentMemory::Buffer(buffer)) => {
                 let entry = &mut self.sessions[session];
-                entry.receiving = None;
+                entry.receiving = false;
                 entry.input.received(buffer, *result.as_ref().unwrap_or(&0));
                 self.received(session, result, now);
             }

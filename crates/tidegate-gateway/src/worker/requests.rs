@@ -186,7 +186,7 @@ impl PoolWorker {
     }
 }
 
-fn end_of(operation: &CheckedOperation) -> u64 {
+pub(super) fn end_of(operation: &CheckedOperation) -> u64 {
     operation.offset().saturating_add(length_of(operation))
 }
 

@@ -37,6 +37,10 @@ fn is_no_failure(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted || error.raw_os_error() == Some(libc::ECANCELED)
 }
 
+/// Sessions that wait for room and are looked at in a turn. There may be thousands, and memory returns with each
+/// reply.
+const RESUMED_AT_ONCE: usize = 64;
+
 const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The reason for the end of a session whose client sends nothing more.
@@ -162,7 +166,7 @@ impl PoolWorker {
         let mut left = REQUESTS_AT_ONCE;
         loop {
             let session = &mut self.sessions[key];
-            if session.phase != SessionPhase::Open || session.receiving.is_some() {
+            if session.phase != SessionPhase::Open || session.receiving {
                 return;
             }
             if left == 0 {
@@ -244,26 +248,32 @@ impl PoolWorker {
     fn receive(&mut self, key: usize, now: Instant) {
         let session = &mut self.sessions[key];
         if let Some(receive) = session.input.receive_into() {
-            session.receiving = Some(now);
+            session.begin_to_receive(now);
             let token = RingToken::Received { session: key };
             self.ring.receive(token, &session.socket, receive.buffer, receive.part, receive.whole);
         }
     }
 
     pub(super) fn stall(&mut self, key: usize) {
-        if !std::mem::replace(&mut self.sessions[key].stalled, true) {
+        let session = &mut self.sessions[key];
+        // What comes next is not awaited meanwhile.
+        session.awaited = None;
+        if !std::mem::replace(&mut session.stalled, true) {
             self.stalled.push_back(key);
         }
     }
 
-    /// Tries again to read from sessions that wait for room, if some may have come back for them.
+    /// Tries again to read from sessions that wait for room, if some may have come back for them: some in a turn,
+    /// and all that waited when the round began before the next round.
     pub(super) fn resume_stalled(&mut self) {
-        if !self.memory.has_returned() || self.stalled.is_empty() {
-            return;
+        if self.resuming == 0 && self.memory.has_returned() {
+            self.memory.begin_round();
+            self.resuming = self.stalled.len();
         }
-        self.memory.begin_round();
-        for _ in 0..self.stalled.len() {
-            let Some(key) = self.stalled.pop_front() else { return };
+        for _ in 0..self.resuming.min(RESUMED_AT_ONCE) {
+            self.resuming -= 1;
+            // Some of the round may have ended.
+            let Some(key) = self.stalled.pop_front() else { return self.resuming = 0 };
             let session = &mut self.sessions[key];
             if self.memory.may_retry(self.exports[session.export].account) {
                 session.stalled = false;
@@ -316,8 +326,8 @@ impl PoolWorker {
     /// notice.
     fn hung_up(&self) -> Vec<usize> {
         let unwatched = |session: &ClientSession| match session.phase {
-            SessionPhase::Open => session.stalled && session.receiving.is_none(),
-            SessionPhase::Ending(_) => session.receiving.is_none(),
+            SessionPhase::Open => session.stalled && !session.receiving,
+            SessionPhase::Ending(_) => !session.receiving,
             SessionPhase::Suspending { .. } | SessionPhase::Lingering(_) | SessionPhase::Closed => false,
         };
         let sessions: Vec<(usize, &ClientSession)> =
@@ -387,7 +397,7 @@ impl PoolWorker {
             {
                 message.push(reply);
             }
-            session.progress = now;
+            (session.progress, session.since_progress) = (now, 0);
             return self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
         }
         if session.requests > 0 {
@@ -412,13 +422,16 @@ impl PoolWorker {
         let account = self.exports[session.export].account;
         let (memory, buffers) = (&mut self.memory, &mut self.buffers);
         let (requests, bytes) = (&mut session.requests, &mut session.bytes);
+        let mut taken = 0;
         let mut done = |reply: ReadyReply| {
+            taken += 1;
             *requests -= 1;
             memory.release(account, bytes, reply.charged);
             if let Some((buffer, _)) = reply.data {
                 buffers.put(buffer);
             }
         };
+        let sent = *result.as_ref().unwrap_or(&0);
         let failure = match result {
             Ok(count) if session.phase != SessionPhase::Closed => {
                 message.advance(count, &mut done);
@@ -439,7 +452,7 @@ impl PoolWorker {
             }
             return;
         }
-        session.progress = now;
+        session.note_taken(sent, taken > 0, now);
         if !message.is_empty() {
             self.ring.send(RingToken::Sent { session: key }, session.socket.as_fd(), message);
             return;
@@ -454,7 +467,7 @@ impl PoolWorker {
         session.phase = SessionPhase::Lingering(now + LINGER);
         // Fails only when the client is gone already, which the next receive shows.
         let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
-        if session.receiving.is_none() {
+        if !session.receiving {
             session.input.discard();
             self.receive(key, now);
         }
@@ -523,6 +536,13 @@ impl PoolWorker {
         let mut withdrawn = self.withdraw(key, now);
         withdrawn.extend(self.withdraw_syncs(key));
         let session = &mut self.sessions[key];
+        withdrawn.extend(
+            session
+                .disk
+                .iter_mut()
+                .flat_map(|disk| disk.memory_watch.take_results())
+                .map(|(request, _)| request),
+        );
         let export = &mut self.exports[session.export];
         for request in withdrawn {
             session.requests -= 1;
@@ -574,7 +594,7 @@ impl PoolWorker {
     /// Frees the payload that a closed session was receiving, unless the kernel still has its memory.
     pub(super) fn abandon_payload(&mut self, key: usize) {
         let session = &mut self.sessions[key];
-        if session.receiving.is_some() {
+        if session.receiving {
             return;
         }
         let abandoned = session.input.abandon();

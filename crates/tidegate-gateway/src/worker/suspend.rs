@@ -41,7 +41,7 @@ impl PoolWorker {
         if std::mem::take(&mut session.stalled) {
             self.stalled.retain(|stalled| *stalled != key);
         }
-        if session.receiving.is_some() && !session.input.is_filling_payload() {
+        if session.receiving && !session.input.is_filling_payload() {
             self.ring.cancel(RingToken::Received { session: key });
         }
         self.try_to_suspend(key, now);

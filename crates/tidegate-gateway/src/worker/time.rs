@@ -53,8 +53,8 @@ impl PoolWorker {
                 self.close(key, "the drain's deadline has come", now);
             } else if session.phase != SessionPhase::Closed && session.is_sending_since(overdue) {
                 self.close(key, "the client does not take its replies", now);
-            } else if session.phase == SessionPhase::Open && session.is_awaiting_payload_since(overdue) {
-                self.close(key, "the client does not send the payload that it has announced", now);
+            } else if session.phase == SessionPhase::Open && session.is_awaiting_request_since(overdue) {
+                self.close(key, "the client does not send the request that it has begun", now);
             } else if matches!(session.phase, SessionPhase::Suspending { .. }) {
                 self.try_to_suspend(key, now);
             } else if matches!(session.phase, SessionPhase::Lingering(until) if until <= now) {
@@ -62,6 +62,7 @@ impl PoolWorker {
             }
         }
         self.watch_stalled(now);
+        self.end_rests(now);
         self.watch_upstreams(forced, now);
         self.watch_volumes(VolumeWatch::Idle, now);
         for key in self.file_volumes() {

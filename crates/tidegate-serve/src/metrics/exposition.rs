@@ -283,6 +283,7 @@ fn consumer_samples<'a>(
         ServeMetric::Queued => number(consumer.queued),
         ServeMetric::InFlight => number(consumer.in_flight),
         ServeMetric::Hung => flag(consumer.hung),
+        ServeMetric::Replaced => flag(consumer.replaced),
         ServeMetric::Delay => seconds(consumer.delay),
         ServeMetric::Held => flag(is_held(pool, consumer)),
         ServeMetric::Waiting => {

@@ -99,6 +99,8 @@ pub enum ServeMetric {
     InFlight,
     /// Its volume does not answer.
     Hung,
+    /// See [`tidegate_gateway::ConsumerSnapshot::replaced`].
+    Replaced,
     /// The delay in force.
     Delay,
     /// Throttled now.
@@ -165,7 +167,7 @@ const SPAN: &[&str] = &["pool", "consumer", "over"];
 
 impl ServeMetric {
     /// Every metric, in the order of the exposition.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 74] = [
         Self::Build,
         Self::Reloads,
         Self::HttpRefused,
@@ -215,6 +217,7 @@ impl ServeMetric {
         Self::Queued,
         Self::InFlight,
         Self::Hung,
+        Self::Replaced,
         Self::Delay,
         Self::Held,
         Self::Waiting,
@@ -503,6 +506,13 @@ impl ServeMetric {
                 Gauge,
                 CONSUMER,
                 "1 while its volume has completed nothing for 5 s or more",
+            ),
+            Self::Replaced => (
+                "tidegate_replaced",
+                None,
+                Gauge,
+                CONSUMER,
+                "1 while its path leads to another volume than the one that is served, or to none",
             ),
             Self::Delay => (
                 "tidegate_delay",

@@ -98,6 +98,7 @@ fn consumer(name: &str, protected: bool, queued: usize) -> ConsumerSnapshot {
         block_statuses: 0,
         caches: 0,
         hung: false,
+        replaced: false,
         errors: IoErrors::default(),
         poisoned: false,
     }

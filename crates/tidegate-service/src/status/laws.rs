@@ -131,6 +131,7 @@ impl ByLaw {
             promise: None,
             errors: None,
             poisoned: false,
+            replaced: false,
             removed: false,
         }
     }

@@ -325,6 +325,10 @@ pub struct ConsumerStatus {
     /// one did not.
     #[serde(default)]
     pub poisoned: bool,
+    /// True while its path leads to another volume than the one that a gateway serves, or to none: what clients write
+    /// is not there after a restart.
+    #[serde(default)]
+    pub replaced: bool,
     /// True if a reload removed it, and sessions still use it. An agent's consumers never are.
     #[serde(default)]
     pub removed: bool,

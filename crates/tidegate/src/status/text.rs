@@ -338,7 +338,13 @@ const fn flushes(one: &ConsumerStatus) -> &'static str {
 }
 
 const fn export(one: &ConsumerStatus) -> &'static str {
-    if one.removed { "REMOVED, still in use" } else { NONE }
+    if one.removed {
+        "REMOVED, still in use"
+    } else if one.replaced {
+        "VOLUME REPLACED, see the log"
+    } else {
+        NONE
+    }
 }
 
 /// Bytes per second, in words.
@@ -404,6 +410,7 @@ mod tests {
             }),
             errors: None,
             poisoned: false,
+            replaced: false,
             removed: false,
         }
     }

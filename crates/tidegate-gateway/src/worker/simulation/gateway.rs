@@ -175,7 +175,7 @@ impl LiveGateway {
     /// Says of each session what keeps it.
     pub(super) fn describe_sessions(&self) -> String {
         let sessions = self.worker.sessions.iter().map(|(key, session)| {
-            let (phase, requests, receives) = (session.phase, session.requests, session.receiving.is_some());
+            let (phase, requests, receives) = (session.phase, session.requests, session.receiving);
             let (peer, stalled) = (&session.peer, session.stalled);
             format!(
                 "\n    {key} of {peer}: {phase:?}, {requests} requests, receives {receives}, \

@@ -15,6 +15,7 @@ use super::NOW;
 use super::client::{ClientConnection, ClientWork, NewRequest};
 use super::gateway::{GatewayRules, LiveGateway, SimulatedVolume};
 use super::ring::SimulatedAction;
+use crate::backend::ExportVolume;
 use crate::ring::{FileAction, LentMemory};
 use crate::suspension::SuspendedSession;
 use crate::worker::door::SessionFate;
@@ -58,7 +59,18 @@ impl ServedClients {
     }
 
     fn ask(&mut self, client: usize, command: NbdCommand, flags: CommandFlags, payload: &[u8]) -> u64 {
-        let new = NewRequest { command, flags, offset: 0, length: payload.len(), payload };
+        self.ask_at(0, client, command, flags, payload)
+    }
+
+    fn ask_at(
+        &mut self,
+        offset: usize,
+        client: usize,
+        command: NbdCommand,
+        flags: CommandFlags,
+        payload: &[u8],
+    ) -> u64 {
+        let new = NewRequest { command, flags, offset, length: payload.len(), payload };
         let connection = &mut self.clients[client].connection;
         let cookie = connection.request(new, ClientWork::Flush, 0);
         connection.send(usize::MAX);
@@ -200,6 +212,32 @@ fn a_sync_that_takes_long_gives_its_slot_to_requests_that_wait() {
     assert_eq!(served.answers(0), [(write, Ok(()))]);
     served.complete(|action| matches!(action, FileAction::Sync { .. }), Ok(0));
     assert_eq!(served.answers(0), [(flush, Ok(()))]);
+    assert!(served.live.is_at_rest());
+    NOW.set(None);
+}
+
+/// The last block is changed in part, and the next change of it waits. Meanwhile the volume is seen to have shrunk: the
+/// next one would make it as long as before.
+#[test]
+fn changes_beyond_the_end_of_a_volume_that_shrinks_while_they_wait_fail() {
+    let mut served = ServedClients::new(1);
+    let end = served.live.geometry().size as usize;
+    let write = |served: &mut ServedClients, at: usize| {
+        served.ask_at(end - at, 0, NbdCommand::Write, CommandFlags::NONE, &[1; 100])
+    };
+    let first = write(&mut served, 512);
+    let waiting = [400, 300, 200].map(|at| write(&mut served, at));
+    let (_, export) = served.live.worker.exports.iter().next().unwrap();
+    let ExportVolume::File(file) = &export.volume else { unreachable!("a disk is a file") };
+    file.file().ends_at(end as u64 - 4096);
+    served.complete(|action| matches!(action, FileAction::Read { .. }), Ok(512));
+    assert_eq!(served.answers(0), []);
+    served.complete(is_write, Ok(512));
+    let mut expected = vec![(first, Ok(()))];
+    expected.extend(waiting.map(|cookie| (cookie, Err(Errno::Io))));
+    let mut answers = served.answers(0);
+    answers.sort_by_key(|(cookie, _)| *cookie);
+    assert_eq!(answers, expected);
     assert!(served.live.is_at_rest());
     NOW.set(None);
 }

@@ -7,14 +7,17 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::process::Signal;
 use tidegate_testing::until;
-use tidegate_testing::vhost::{DONE, Machine, READ};
+use tidegate_testing::vhost::{DONE, Machine, READ, SLOTS};
 use vhost::vhost_user::VhostUserFrontend;
 
 use super::hung_volume::HangingFileSystem;
@@ -130,16 +133,15 @@ fn memory_of_a_file_system_that_hangs_is_refused() {
     // Never closed here: while the server is stopped, that would hang as well.
     let memory = File::options().read(true).write(true).open(mounted.volume()).unwrap();
     let memory = ManuallyDrop::new(memory);
-    mounted.signal("-STOP");
+    mounted.signal(Signal::STOP);
     let front_end = HostileFrontEnd::connect(&service, "a");
     let table = [&1u64.to_le_bytes()[..], &[0u64, 1 << 20, 0, 0].map(u64::to_le_bytes).concat()].concat();
     front_end.send(SET_MEM_TABLE, &table, &[memory.as_fd()]);
-    service.await_log("guest memory must be a memfd, or a file on tmpfs or hugetlbfs");
-    // Closing the file waits, and only the front end's thread does that.
+    // It is refused, and closing the file waits: only the front end's thread does that, and gives way.
+    works(&mut machine(&service, "a"));
     works(&mut other);
     assert_eq!(service.get("/healthz"), "ok\n");
-    works(&mut machine(&service, "a"));
-    mounted.signal("-CONT");
+    mounted.signal(Signal::CONT);
     assert!(service.terminate().0.success());
 }
 
@@ -216,6 +218,78 @@ fn a_front_end_without_a_ring_gives_way_and_one_with_a_ring_does_not() {
     // Refused with or without a reset.
     assert_eq!(second.0.read(&mut [0; 1]).unwrap_or(0), 0);
     works(&mut served);
+}
+
+/// A signal into it would wait for ever, and with it the next front end.
+#[test]
+fn an_event_whose_counter_is_full_does_not_keep_a_disk_that_has_ended() {
+    let service = service();
+    let mut other = machine(&service, "other");
+    for _ in 0..3 {
+        let mut greedy = Machine::new(4);
+        greedy.connect(&service.path("a.sock"));
+        (0..4).for_each(|ring| greedy.fill_call(ring));
+        greedy.put(0, 0, READ, 0, &[], 4096);
+        greedy.kick(0);
+        until("the read", || (greedy.completed(0).len() == 1).then_some(()));
+        drop(greedy);
+        works(&mut machine(&service, "a"));
+    }
+    works(&mut other);
+    let (status, log) = service.terminate();
+    assert!(status.success() && !log.contains("left at storage that hangs"), "{log}");
+}
+
+/// A page that is touched while the kernel frees the memory around it comes only after that.
+#[test]
+fn a_front_end_that_gives_back_memory_all_the_time_makes_its_own_disk_wait() {
+    const SIZE: u64 = 256 << 20;
+    const START: u64 = 1 << 40;
+    let service = service();
+    let mut other = machine(&service, "other");
+    let mut hostile = machine(&service, "a");
+    let file = File::from(memfd_create("ballast", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(SIZE).unwrap();
+    let mut region = hostile.region();
+    (region.guest_phys_addr, region.userspace_addr) = (START, START);
+    (region.memory_size, region.mmap_handle) = (SIZE, file.as_raw_fd());
+    hostile.front_end().add_mem_region(&region).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let giving_back = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                fallocate(&file, FallocateFlags::empty(), 0, SIZE).unwrap();
+                fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SIZE).unwrap();
+            }
+        }
+    });
+    let (mut pages, mut under_way, mut done) = ((0..SIZE).step_by(1 << 20).cycle(), 0, 0);
+    until("a rest", || {
+        while under_way < SLOTS {
+            hostile.put(0, under_way, READ, 0, &[], 4096);
+            // Its data goes there.
+            let data = (START + pages.next().unwrap(), 4096, 3, 3 * under_way + 2);
+            hostile.descriptor(0, 3 * under_way + 1, data);
+            under_way += 1;
+        }
+        hostile.kick(0);
+        done += hostile.completed(0).len();
+        if done == usize::from(SLOTS) {
+            (under_way, done) = (0, 0);
+        }
+        service.log().contains("its disk rests for a while").then_some(())
+    });
+    works(&mut other);
+    is_over.store(true, Ordering::Relaxed);
+    giving_back.join().unwrap();
+    until("what waited", || {
+        done += hostile.completed(0).len();
+        (done == usize::from(under_way)).then_some(())
+    });
+    hostile.disconnect();
+    works(&mut machine(&service, "a"));
+    assert!(service.terminate().0.success());
 }
 
 #[test]

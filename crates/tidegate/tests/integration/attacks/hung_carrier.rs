@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use super::hung_volume::HangingFileSystem;
 use crate::service::Service;
 use tidegate_testing::until;
@@ -33,7 +35,7 @@ fn a_service_whose_shared_file_hangs_ends_and_says_so() {
     until("the carrier", || {
         (service.metric("tidegate_cluster_up{carrier=\"file\"}") == Some(1.0)).then_some(())
     });
-    mounted.signal("-STOP");
+    mounted.signal(Signal::STOP);
     until("the carrier hangs", || {
         (service.metric("tidegate_cluster_up{carrier=\"file\"}") == Some(0.0)).then_some(())
     });
@@ -44,7 +46,7 @@ fn a_service_whose_shared_file_hangs_ends_and_says_so() {
     assert!(!fs::exists(format!("/proc/{pid}")).unwrap());
     assert!(service.log().contains("the carrier hangs, and is left behind"), "{}", service.log());
     // A service that is started again finds its places free.
-    mounted.signal("-CONT");
+    mounted.signal(Signal::CONT);
     service.restart();
     until("the carrier", || {
         (service.metric("tidegate_cluster_up{carrier=\"file\"}") == Some(1.0)).then_some(())

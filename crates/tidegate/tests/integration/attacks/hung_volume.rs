@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::service::Service;
 use tidegate_testing::{Lack, has_programs, lacks, until};
 
@@ -41,15 +43,15 @@ impl HangingFileSystem {
         self.folder.path().join("nbd")
     }
 
-    pub(super) fn signal(&self, signal: &str) {
-        let done = Command::new("kill").args([signal, &self.server.id().to_string()]).status().unwrap();
-        assert!(done.success());
+    /// Not by a program: a new process closes files that this one has open, which waits for a server that is stopped.
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
     }
 }
 
 impl Drop for HangingFileSystem {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-CONT", &self.server.id().to_string()]).status();
+        let _ = kill_process(Pid::from_child(&self.server), Signal::CONT);
         let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -113,7 +115,7 @@ fn volumes_that_hang_do_not_hold_up_the_others() {
     let volumes = [first.volume(), second.volume()];
     let service = Service::start("serve", &configuration(&volumes, ""));
     for mounted in [&first, &second] {
-        mounted.signal("-STOP");
+        mounted.signal(Signal::STOP);
     }
     let outstanding = |export: &str| {
         let labels = format!("{{pool=\"p\",consumer=\"{export}\"}}");
@@ -164,10 +166,10 @@ fn a_volume_that_answers_again_has_lost_nothing() {
     let volume = mounted.volume();
     let text = configuration(&[volume, PathBuf::from("second.raw")], "");
     let service = Service::start_beside("serve", &[], &text, &[("second.raw", 8 << 20)]);
-    mounted.signal("-STOP");
+    mounted.signal(Signal::STOP);
     let load = Load::start(&service, "first", &["--depth", "48", "--reads", "50", "--duration", "1s"]);
     service.await_log("the volume hangs");
-    mounted.signal("-CONT");
+    mounted.signal(Signal::CONT);
     service.await_log("the volume answers again");
     // Every request is answered, those that had waited in the gateway included.
     assert!(load.longest() > 4_000.0);

@@ -1,6 +1,6 @@
 //! Clients that make one export's requests occupy the pool's memory: other exports must not notice.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use tidegate_nbd::transmission::NbdCommand;
@@ -101,4 +101,24 @@ fn replies_that_are_not_taken_and_requests_that_are_queued() {
     let began = Instant::now();
     until("the memory to come back", || (buffered(&service) <= f64::from(2 * MIB)).then_some(()));
     assert!(began.elapsed() < SOON);
+}
+
+/// Each part comes or goes in time, and the whole takes for ever.
+#[test]
+fn a_client_that_drips_its_requests_or_takes_its_replies_in_drops_is_cut() {
+    let pool = POOL.replace("pool_memory = '128MiB'", "pool_memory = '128MiB'\nreply_deadline = '1s'");
+    let service = Service::start_beside("serve", &[], &pool, &[("backup.raw", 64 << 20)]);
+    let open = || Raw::open(&service.path("nbd.sock"), "database");
+    let [mut idle, mut header, mut payload, mut replies] = [open(), open(), open(), open()];
+    header.0.write_all(&request(NbdCommand::Flush, 1, 0, 0)[..27]).unwrap();
+    payload.send(NbdCommand::Write, 1, 0, MIB);
+    until("the end of the payload's connection", || payload.0.write_all(&[0]).is_err().then_some(()));
+    assert!(header.is_closed());
+    replies.send(NbdCommand::Read, 1, 0, 8 * MIB);
+    until("the end of the reply's connection", || {
+        replies.0.read_exact(&mut [0; 4096]).unwrap();
+        service.log().contains("the client does not take its replies").then_some(())
+    });
+    // Between two requests a client may wait.
+    assert_eq!(idle.ask(NbdCommand::Flush, 0, 0), 0);
 }

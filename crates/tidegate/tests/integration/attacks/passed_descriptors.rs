@@ -2,21 +2,28 @@
 //! client likes: here TCP connections with `SO_LINGER` and unsent data. The thread that received or closed the
 //! socket waited for them, and with it everything that it served.
 
+use std::fs::{self, File, Permissions};
 use std::io::{IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::Duration;
 
 use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt::set_socket_linger,
     sockopt::set_socket_recv_buffer_size,
 };
+use rustix::process::{Signal, Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
 use tidegate_nbd::transmission::NbdCommand;
 use tidegate_testing::nbd::{Raw, connect, request};
-use tidegate_testing::{PATIENCE, until};
+use tidegate_testing::vhost::{DONE, Machine, READ};
+use tidegate_testing::{Lack, PATIENCE, lacks, until};
 
+use super::hung_volume::HangingFileSystem;
 use crate::service::Service;
 
 /// Far longer than a test waits for anything.
@@ -150,4 +157,69 @@ fn passed_descriptors_do_not_pile_up() {
     // The end of the pipe: every descriptor of its other side is closed.
     assert_eq!(rustix::io::read(&read, &mut [0; 1]).unwrap(), 0);
     until("as many open files as before", || (open_files() <= before).then_some(()));
+}
+
+const SHARED: &str = "listen = [{ address = 'unix:nbd.sock', mode = '0666' }]\nmetrics = '127.0.0.1:0'\n\
+     api.listen = ['unix:api.sock']\n[pool.p]\nbackend = { kind = 'file' }\nexport.a = { path = 'disk.raw' }\n\
+     export.b = { path = 'other.raw', listen = [{ address = 'vhost-user:b.sock', mode = '0666' }, 'vhost-user:c.sock'] }\n";
+
+/// Another user than that of the test.
+const STRANGER: u32 = 12_345;
+
+/// Gives the calling thread another user.
+fn become_stranger() {
+    let user = Uid::from_raw(STRANGER);
+    set_thread_res_uid(user, user, user).unwrap();
+}
+
+#[test]
+fn a_user_whose_descriptors_never_close_keeps_out_no_other_user() {
+    if !geteuid().is_root() {
+        return lacks(Lack::Root, "another user connects").unwrap_or(());
+    }
+    let Some(mounted) = HangingFileSystem::mount() else { return };
+    let service = Service::start_beside("serve", &[], SHARED, &[("other.raw", 8 << 20)]);
+    let [nbd, disk] = ["nbd.sock", "b.sock"].map(|name| service.path(name));
+    fs::set_permissions(nbd.parent().unwrap(), Permissions::from_mode(0o711)).unwrap();
+    // More than threads close at once. Never closed here: while the server is stopped, that would wait as well.
+    let open = |_| ManuallyDrop::new(File::open(mounted.volume()).unwrap());
+    let files: Vec<ManuallyDrop<File>> = (0..253).map(open).collect();
+    mounted.signal(Signal::STOP);
+    let attack = thread::spawn(move || {
+        become_stranger();
+        let mut session = Raw::open(&nbd, "a");
+        let passed: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&passed)));
+        let ask = request(NbdCommand::Flush, 1, 0, 0);
+        sendmsg(&session.0, &[IoSlice::new(&ask)], &mut ancillary, SendFlags::empty()).unwrap();
+        assert!(session.is_closed(), "so many wait that its connection ends");
+        // Front ends pass descriptors on purpose: this one may not come.
+        let mut refused = connect(&disk);
+        assert_eq!(refused.read(&mut [0; 1]).unwrap_or(0), 0);
+    });
+    attack.join().unwrap();
+    service.await_log("a user gets no connection to Unix sockets now");
+    let mut protected = Raw::open(&service.path("nbd.sock"), "a");
+    for _ in 0..100 {
+        serves_others(&service, &mut protected);
+        connect(&service.path("api.sock"));
+    }
+    for socket in ["b.sock", "c.sock"] {
+        let mut machine = Machine::new(1);
+        machine.connect(&service.path(socket));
+        assert_eq!(machine.request(READ, 0, &[], 4096).0, DONE);
+    }
+    mounted.signal(Signal::CONT);
+    // Once all are closed, the user is as welcome as others.
+    let disk = service.path("b.sock");
+    let again = thread::spawn(move || {
+        become_stranger();
+        let mut machine = Machine::new(1);
+        machine.connect(&disk);
+        assert_eq!(machine.request(READ, 0, &[], 4096).0, DONE);
+    });
+    again.join().unwrap();
+    assert!(service.terminate().0.success());
 }

@@ -75,6 +75,31 @@ fn a_reload_is_refused_while_a_path_leads_elsewhere_than_to_the_served_volume() 
 }
 
 #[test]
+fn a_path_that_leads_elsewhere_is_noticed_without_a_reload() {
+    const REPLACED: &str = "tidegate_replaced{pool=\"p\",consumer=\"x\"}";
+    let folder = tempfile::tempdir().unwrap();
+    let volume = folder.path().join("volume");
+    fs::write(&volume, vec![1; MIB as usize]).unwrap();
+    let service = Service::start("serve", &serving("", &export("x", &volume)));
+    assert_eq!(service.metric(REPLACED), Some(0.0));
+    let aside = folder.path().join("aside");
+    for _ in 0..2 {
+        fs::rename(&volume, &aside).unwrap();
+        fs::write(&volume, vec![2; MIB as usize]).unwrap();
+        until("a look", || (service.metric(REPLACED) == Some(1.0)).then_some(()));
+        let status: serde_json::Value = serde_json::from_str(&service.get("/v1/status")).unwrap();
+        let shown = status["resources"][0]["consumers"].as_array().unwrap();
+        let shown = shown.iter().find(|consumer| consumer["name"] == "x").unwrap();
+        assert_eq!(shown["replaced"], true, "{status}");
+        fs::rename(&aside, &volume).unwrap();
+        until("another look", || (service.metric(REPLACED) == Some(0.0)).then_some(()));
+    }
+    let log = service.log();
+    assert_eq!(log.matches("its path leads to another volume now").count(), 2, "each time once: {log}");
+    assert_eq!(log.matches("its path leads to its volume again").count(), 2, "{log}");
+}
+
+#[test]
 fn a_check_names_a_volume_that_was_replaced_under_the_running_service() {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
