@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use tidegate_service::operator_socket;
 use tidegate_sockets::peer::Peer;
+use tidegate_sockets::trust::is_believed;
 
 /// The name of the socket. If another user has that, a dot and a random number follow.
 const NAME: &str = "tidegate-agent";
@@ -154,7 +154,7 @@ fn listener(name: &str) -> io::Result<Option<LivingAgent>> {
         }
     }
     let Peer { user, process } = Peer::of(&connection)?;
-    if !operator_socket::is_believed(user) {
+    if !is_believed(user) {
         tracing::warn!("the socket @{name} is not an agent's, but user {user}'s, and is ignored");
         return Ok(None);
     }

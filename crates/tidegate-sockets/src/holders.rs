@@ -43,16 +43,21 @@ pub fn of_file(path: &Path) -> Vec<Holder> {
 pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
     let tables = tcp_tables();
     let sockets: Vec<_> =
-        tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.link).collect();
+        tables.iter().flat_map(|table| listening(table, address)).filter_map(|socket| socket.link).collect();
     having(&sockets)
 }
 
-/// Returns the numbers of the users whose programs listen where a connection to a TCP address of this network
-/// namespace goes, as the kernel tells all users.
-#[must_use]
-pub fn users_of_tcp(address: SocketAddr) -> Vec<u32> {
+/// Returns the number of the user whose program has the other end of a TCP connection within this network
+/// namespace, as the kernel tells all users. While no program has accepted the connection, the users whose
+/// programs listen at its address are returned: one of them will.
+pub(crate) fn users_of_connection(peer: SocketAddr, own: SocketAddr) -> Vec<u32> {
+    // A table has the sockets that are listened on first. So a listener that is gone from it has left the
+    // connection to the program that accepted it, which the table has afterwards.
     let tables = tcp_tables();
-    tables.iter().flat_map(|table| listening(table, address)).map(|socket| socket.user).collect()
+    match tables.iter().find_map(|table| accepted(table, peer, own)) {
+        Some(user) => vec![user],
+        None => tables.iter().flat_map(|table| listening(table, peer)).map(|socket| socket.user).collect(),
+    }
 }
 
 fn tcp_tables() -> [String; 2] {
@@ -100,34 +105,52 @@ fn having(targets: &[PathBuf]) -> Vec<Holder> {
     having.take(MOST_HOLDERS).collect()
 }
 
-/// A TCP socket that is listened on.
+/// A TCP socket of a table.
 #[derive(Debug, PartialEq, Eq)]
-struct ListeningSocket {
+struct TcpSocket {
+    local: SocketAddr,
+    remote: SocketAddr,
+    is_listening: bool,
     /// The number of its user.
     user: u32,
-    /// The socket as links to it are called.
-    link: PathBuf,
+    /// The socket as links to it are called. `None`: no program has it, or has it yet.
+    link: Option<PathBuf>,
 }
 
-/// Returns the sockets of a table that are listened on at the port of an address. The second field of a line is
-/// the local address, the fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst).
-fn listening(table: &str, address: SocketAddr) -> Vec<ListeningSocket> {
-    let sockets = table.lines().skip(1).filter_map(|line| {
+/// Returns the sockets of a table. The second field of a line is the local address, the third the remote one,
+/// the fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst).
+fn sockets(table: &str) -> impl Iterator<Item = TcpSocket> {
+    table.lines().skip(1).filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        let local = local_address(fields.next()?)?;
-        let is_listening = fields.nth(1)? == LISTEN;
-        let excludes = local.port() == address.port()
-            && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified());
+        let local = read_address(fields.next()?)?;
+        let remote = read_address(fields.next()?)?;
+        let is_listening = fields.next()? == LISTEN;
         let user = fields.nth(3)?.parse().ok()?;
         let inode = fields.nth(1)?;
-        (is_listening && excludes)
-            .then(|| ListeningSocket { user, link: PathBuf::from(format!("socket:[{inode}]")) })
-    });
-    sockets.collect()
+        let link = (inode != "0").then(|| PathBuf::from(format!("socket:[{inode}]")));
+        Some(TcpSocket { local, remote, is_listening, user, link })
+    })
+}
+
+/// Returns the sockets of a table that are listened on at the port of an address.
+fn listening(table: &str, address: SocketAddr) -> impl Iterator<Item = TcpSocket> {
+    sockets(table).filter(move |TcpSocket { local, is_listening, .. }| {
+        let is_there = local.ip() == address.ip().to_canonical()
+            || local.ip().is_unspecified()
+            || address.ip().is_unspecified();
+        *is_listening && local.port() == address.port() && is_there
+    })
+}
+
+/// Returns the user of the program that has the other end of a connection.
+fn accepted(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    let [peer, own] = [peer, own].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
+    let other_end = sockets(table).find(|socket| (socket.local, socket.remote) == (peer, own))?;
+    other_end.link.map(|_| other_end.user)
 }
 
 /// Reads an address in hexadecimal words of 32 bits, each in the byte order of this machine.
-fn local_address(text: &str) -> Option<SocketAddr> {
+fn read_address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
@@ -144,7 +167,7 @@ fn local_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -175,6 +198,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_connection_belongs_to_the_program_that_has_accepted_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, own) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(users_of_connection(peer, own), [user], "by its listener");
+        let accepted = listener.accept().unwrap();
+        drop(listener);
+        assert_eq!(users_of_connection(peer, own), [user], "its listener is gone");
+        drop(accepted);
+        assert_eq!(users_of_connection(peer, own), []);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn the_other_end_goes_before_whoever_listens_now() {
+        let table = "  sl  local_address rem_address   st\n\
+            0: 0100007F:2651 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1\n\
+            1: 0100007F:A001 0100007F:2651 01 00000000:00000000 00:00000000 00000000     0        0 12 1\n\
+            2: 0100007F:2651 0100007F:A001 01 00000000:00000000 00:00000000 00000000 65534        0 13 1\n\
+            3: 0100007F:2651 0100007F:A002 01 00000000:00000000 00:00000000 00000000     0        0 0 1\n";
+        let [peer, accepted_end, waiting_end] =
+            ["127.0.0.1:9809", "127.0.0.1:40961", "127.0.0.1:40962"].map(|text| text.parse().unwrap());
+        assert_eq!(accepted(table, peer, accepted_end), Some(65534));
+        assert_eq!(accepted(table, peer, waiting_end), None);
+        assert_eq!(listening(table, peer).map(|socket| socket.user).collect::<Vec<_>>(), [0]);
+    }
+
     #[cfg(target_endian = "little")]
     #[test]
     fn addresses_are_read_as_the_kernel_writes_them() {
@@ -183,8 +235,8 @@ mod tests {
             ("00000000000000000000000000000000:0050", "[::]:80"),
             ("0000000000000000FFFF00000100007F:0050", "127.0.0.1:80"),
         ] {
-            assert_eq!(local_address(text), Some(address.parse().unwrap()), "{text}");
+            assert_eq!(read_address(text), Some(address.parse().unwrap()), "{text}");
         }
-        assert_eq!(local_address("0100007F"), None);
+        assert_eq!(read_address("0100007F"), None);
     }
 }

@@ -23,6 +23,7 @@ pub mod holders;
 pub mod peer;
 pub mod store;
 pub mod trial;
+pub mod trust;
 
 /// The address of a passed socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
