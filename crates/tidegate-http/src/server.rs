@@ -35,7 +35,7 @@ use crate::listener::{AcceptedConnection, HttpListener, accept};
 use crate::problem::problem;
 use crate::refusals::{HttpRefusals, RefusalCause};
 use crate::stream::{HandshakeFailure, ReadyConnection};
-use crate::unknown_names::UnknownNames;
+use crate::unknown_names::{BETWEEN_COMPLAINTS, UnknownNames};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
 pub const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -67,9 +67,6 @@ const ROOM_TIME: Duration = Duration::from_secs(2);
 
 /// The pause before a connection without a place looks for one again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
-
-/// The same complaint is made this often.
-pub(crate) const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// The mark of an answer that goes on until its client leaves, such as a stream of events: a route adds it to
 /// the answer's extensions. Its client may take as long as it likes for all of it, and [`SEND_TIME`] at most

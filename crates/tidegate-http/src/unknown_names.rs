@@ -2,14 +2,16 @@
 //! attacker's, or the one by which all users of a proxy ask.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::header;
 use http::request::Parts;
 use tidegate_units::visible;
 
 use crate::connections::ConnectionSource;
-use crate::server::BETWEEN_COMPLAINTS;
+
+/// The same complaint is made this often.
+pub(crate) const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// The longest name that is shown, in characters.
 const LONGEST_SHOWN: usize = 100;

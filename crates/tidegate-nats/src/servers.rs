@@ -43,7 +43,8 @@ impl NatsServers {
         let mut known = Vec::new();
         for address in addresses.iter().filter_map(Value::as_str).filter(|address| is_address(address)) {
             let address = format!("{scheme}://{address}");
-            let is_new = place(&address).is_some_and(|place| !configured.contains(&place));
+            let is_new =
+                place(&address).is_some_and(|place| !place.0.is_empty() && !configured.contains(&place));
             if is_new && !known.contains(&address) && known.len() < MOST_ANNOUNCED {
                 known.push(address);
             }

@@ -47,17 +47,17 @@ pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
     having(&sockets)
 }
 
-/// Returns the number of the user whose program has the other end of a TCP connection within this network
-/// namespace, as the kernel tells all users. While no program has accepted the connection, the users whose
-/// programs listen at its address are returned: one of them will.
+/// Returns the numbers of the users whose programs have the other end of a TCP connection within this network
+/// namespace, or listen at its address and may accept it, as the kernel tells all users.
 pub(crate) fn users_of_connection(peer: SocketAddr, own: SocketAddr) -> Vec<u32> {
     // A table has the sockets that are listened on first. So a listener that is gone from it has left the
     // connection to the program that accepted it, which the table has afterwards.
     let tables = tcp_tables();
-    match tables.iter().find_map(|table| accepted(table, peer, own)) {
-        Some(user) => vec![user],
-        None => tables.iter().flat_map(|table| listening(table, peer)).map(|socket| socket.user).collect(),
-    }
+    let users = tables.iter().flat_map(|table| {
+        let listening = listening(table, peer).map(|socket| socket.user);
+        listening.chain(accepted(table, peer, own))
+    });
+    users.collect()
 }
 
 fn tcp_tables() -> [String; 2] {
@@ -206,6 +206,7 @@ mod tests {
         let user = rustix::process::geteuid().as_raw();
         assert_eq!(users_of_connection(peer, own), [user], "by its listener");
         let accepted = listener.accept().unwrap();
+        assert_eq!(users_of_connection(peer, own), [user; 2]);
         drop(listener);
         assert_eq!(users_of_connection(peer, own), [user], "its listener is gone");
         drop(accepted);

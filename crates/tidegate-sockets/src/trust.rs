@@ -27,7 +27,7 @@ pub enum UnknownPeer {
     /// The kernel knows no program there.
     #[error("the system does not tell who listens there")]
     Untold,
-    /// The program is of a user who is not believed.
+    /// A program of another user is there, which is not believed.
     #[error("user {0} listens there, and that is neither root nor this user nor a service's user")]
     Stranger(u32),
 }

@@ -237,8 +237,8 @@ pub fn service_client() -> Result<reqwest::Client, reqwest::Error> {
     client(Policy::none()).build()
 }
 
-/// Returns the same with a check of each connection: to a program of a user who is not believed on this machine,
-/// nothing is sent.
+/// Returns the same with a check of each connection: nothing is sent to programs of this machine that any user could
+/// have started.
 pub(crate) fn wary_client() -> Result<reqwest::Client, reqwest::Error> {
     client(Policy::none()).connector_layer(AndThenLayer::new(check_peer)).build()
 }
@@ -248,7 +248,7 @@ async fn check_peer<C: Connection>(connection: C) -> Result<C, Box<dyn Error + S
     connection.connected().get_extras(&mut known);
     let ends = known.get::<HttpInfo>().ok_or(UnknownPeer::Untold)?;
     match check_connection(ends.remote_addr(), ends.local_addr()) {
-        // Whoever names another machine has been warned.
+        // A plain address of another machine has its own warning.
         Ok(()) | Err(UnknownPeer::OtherMachine) => Ok(connection),
         Err(unknown) => Err(unknown.into()),
     }

@@ -177,7 +177,7 @@ pub(crate) fn token_of(file: &Path) -> Result<BearerToken, CommandFailure> {
     let (token, warning) = BearerToken::read(file).map_err(usage)?;
     if let Some(warning) = warning {
         WARNED.call_once(|| {
-            // Without stderr there is nobody to warn.
+            // Without stderr the warning has no reader.
             let _ = writeln!(out::stderr(), "tidegate: warning: {warning}");
         });
     }

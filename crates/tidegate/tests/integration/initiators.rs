@@ -198,9 +198,9 @@ fn a_source_without_samples_is_unknown_and_does_not_count() {
         let agent = by_source(&format!("{place}, query = 'vector({value})'"));
         let seen = until("an answer", || {
             let seen = source(&agent);
-            let has_answered =
-                seen["age_seconds"].is_number() && trouble.is_null() || seen["trouble"] == trouble;
-            has_answered.then_some(seen)
+            let is_there =
+                if trouble.is_null() { seen["age_seconds"].is_number() } else { seen["trouble"] == trouble };
+            is_there.then_some(seen)
         });
         assert_eq!((&seen["counts"], &seen["latency_seconds"]), (&false.into(), &Value::Null), "{value}");
     }
