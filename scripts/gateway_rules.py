@@ -37,13 +37,30 @@ RULES = {
         "if syncs.has_slot && !syncs.waiting.iter().any(is_flush) {",
         "if false && !syncs.waiting.iter().any(is_flush) {",
     ),
+    "a flush waits for its turn": (
+        "worker/sessions.rs",
+        "                    } else {\n                        self.enqueue(request, now);\n",
+        "                    } else if operation == tidegate_nbd::CheckedOperation::Flush {\n"
+        "                        self.start_flush(request, now);\n"
+        "                    } else {\n                        self.enqueue(request, now);\n",
+    ),
+    "the syncs of an export have one slot": (
+        "worker/syncs.rs",
+        "if syncs.poisoned || std::mem::replace(&mut syncs.has_slot, true) {",
+        "if std::mem::replace(&mut syncs.has_slot, true) && syncs.poisoned {",
+    ),
+    "a long sync lends its slot once": (
+        "worker/syncs.rs",
+        "if is_long && std::mem::take(&mut syncs.has_slot) {",
+        "if is_long && syncs.has_slot {",
+    ),
     "an export is poisoned by a report of lost data": (
         "worker/syncs.rs",
         "if std::mem::replace(&mut syncs.poisoned, true) {",
         "if syncs.poisoned {",
     ),
     "FUA past the page cache": (
-        "backend/file.rs",
+        "backend/file_requests.rs",
         "let durable = self.syncs_with(&request.operation);",
         "let durable = self.syncs_with(&request.operation) && false;",
     ),
@@ -75,17 +92,19 @@ RULES = {
         " && matches!(operation, CheckedOperation::Write { .. })\n",
     ),
     "FUA of zeroes that are marked": (
-        "backend/file.rs",
+        "backend/file_requests.rs",
         "                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua },\n"
         "                // Zeros are written then",
         "                Ok(_) => RequestProgress::Done { result: Ok(()), sync: fua && false },\n"
         "                // Zeros are written then",
     ),
     "a write is answered once all of it is written": (
-        "backend/file.rs",
+        "backend/file_requests.rs",
         "                request.done += count as u64;\n",
         "                request.done += (count as u64)"
-        ".max(if changes { request.slice.until - request.done } else { 0 });\n",
+        ".max(match request.operation {\n"
+        "                    CheckedOperation::Read { .. } | CheckedOperation::Cache { .. } => 0,\n"
+        "                    _ => request.slice.until - request.done,\n                });\n",
     ),
     "writes of a client reach the storage in their order": (
         "worker/requests.rs",
@@ -190,6 +209,15 @@ RULES = {
 }
 
 
+def misplaced():
+    """The rules whose text is not at one place of its file, each with a sentence."""
+    for name, (file, text, _) in RULES.items():
+        with open(os.path.join(ROOT, GATEWAY, file)) as source:
+            count = source.read().count(text)
+        if count != 1:
+            yield f'{file} has the text of "{name}" {count} times, and not once'
+
+
 @contextlib.contextmanager
 def copied_tree():
     """A copy of the committed tree, to be changed."""
@@ -220,3 +248,7 @@ def without(tree, rule):
     finally:
         with open(path, "w") as source:
             source.write(before)
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(misplaced()) or 0)

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     feature = "agent",
     feature = "cluster",
     feature = "journal",
+    feature = "nats",
     feature = "nbd",
     feature = "sim",
     feature = "transfer",

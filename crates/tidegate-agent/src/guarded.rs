@@ -11,8 +11,8 @@ use std::time::{Duration, Instant as Clock};
 
 use thiserror::Error;
 use tidegate_host::throttle::{
-    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest,
-    lacking, undo, undo_orphaned,
+    Guardian, RemovedThrottles, Throttle, ThrottleError, ThrottleInForce, ThrottleRequest, lacking, undo,
+    undo_orphaned,
 };
 use tidegate_units::Instant;
 

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_host::AbstractSocket;
-use tidegate_service::operator_socket;
 use tidegate_sockets::holders;
+use tidegate_sockets::trust::is_believed;
 
 /// The name of the socket. If another user has that, a dot and a random number follow.
 const NAME: &str = "tidegate-agent";
@@ -109,7 +109,7 @@ fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
         .into_iter()
         .filter(is_other)
         .filter(|socket| socket.is_listening || is_older(socket))
-        .partition(|socket| operator_socket::is_believed(socket.user));
+        .partition(|socket| is_believed(socket.user));
     if let Some(stranger) = strangers.first() {
         TOLD.call_once(|| {
             let name = String::from_utf8_lossy(&stranger.name);

@@ -146,7 +146,7 @@ fn source(reading: &SourceReading) -> SourceStatus {
         place: reading.place.clone(),
         age_seconds: seconds(reading.latest.map(|(age, _)| age)),
         latency_seconds: seconds(reading.latest.and_then(|(_, latency)| latency)),
-        counts: !reading.is_old,
+        counts: reading.counts,
         trouble: reading.trouble.clone(),
     }
 }

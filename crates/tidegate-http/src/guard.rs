@@ -23,6 +23,8 @@ use thiserror::Error;
 /// The names under which a server may be asked, beside its addresses and `localhost`.
 #[derive(Debug, Clone, Default)]
 pub struct ServerNames {
+    /// The key of the configuration that names further ones.
+    key: &'static str,
     names: Arc<[String]>,
     /// The machine's own name without its domain.
     machine: Arc<str>,
@@ -67,18 +69,23 @@ impl Unwelcome {
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 impl ServerNames {
-    /// These names, and the machine's own.
+    /// These names, which are of a key of the configuration, and the machine's own.
     #[must_use]
-    pub fn new(configured: impl IntoIterator<Item = String>) -> Self {
+    pub fn new(key: &'static str, configured: impl IntoIterator<Item = String>) -> Self {
         let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
         let machine = first_label(&own).into();
-        Self { machine, ..Self::exactly(configured.into_iter().chain([own])) }
+        Self { key, machine, ..Self::exactly(configured.into_iter().chain([own])) }
     }
 
     fn exactly(names: impl IntoIterator<Item = String>) -> Self {
         let plain = |name: String| name.trim_end_matches('.').to_ascii_lowercase();
         let names = names.into_iter().map(plain).filter(|name| !name.is_empty()).collect();
-        Self { names, machine: "".into() }
+        Self { key: "", names, machine: "".into() }
+    }
+
+    /// Returns the key of the configuration that names further ones.
+    pub(crate) const fn key(&self) -> &'static str {
+        self.key
     }
 
     /// Checks a request's header. `is_remote`: it comes from another machine.

@@ -35,6 +35,7 @@ mod server;
 mod stream;
 mod token;
 mod unix_client;
+mod unknown_names;
 
 pub use access::{ApiAccess, ApiCredentials, ListenerTls};
 pub use connections::{MOST_CONNECTIONS, MOST_OPERATORS};
@@ -45,4 +46,4 @@ pub use problem::problem;
 pub use refusals::{HttpRefusals, RefusalCause};
 pub use server::{ANSWER_TIME, BODY_TIME, HEADER_TIME, HttpServer, LARGEST_BODY, OpenEndedAnswer, SEND_TIME};
 pub use stream::HANDSHAKE_TIME;
-pub use token::{BearerToken, NoRandom, TokenAdmission, TokenError, TokenRefused};
+pub use token::{BearerToken, NoRandom, OpenTokenFile, TokenAdmission, TokenError, TokenRefused};

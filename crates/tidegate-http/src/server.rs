@@ -30,11 +30,12 @@ use crate::connections::{
     AdmittedConnection, ClientStanding, ConnectionPhase, ConnectionSource, OpenConnections,
 };
 use crate::descriptors;
-use crate::guard::{ServerNames, check_body, only_reads};
+use crate::guard::{ServerNames, Unwelcome, check_body, only_reads};
 use crate::listener::{AcceptedConnection, HttpListener, accept};
 use crate::problem::problem;
 use crate::refusals::{HttpRefusals, RefusalCause};
 use crate::stream::{HandshakeFailure, ReadyConnection};
+use crate::unknown_names::{BETWEEN_COMPLAINTS, UnknownNames};
 
 /// The time that a client has for the header of a request, from its connection or its last answer on.
 pub const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -66,9 +67,6 @@ const ROOM_TIME: Duration = Duration::from_secs(2);
 
 /// The pause before a connection without a place looks for one again.
 const ROOM_PAUSE: Duration = Duration::from_millis(50);
-
-/// The same complaint is made this often.
-const BETWEEN_COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// The mark of an answer that goes on until its client leaves, such as a stream of events: a route adds it to
 /// the answer's extensions. Its client may take as long as it likes for all of it, and [`SEND_TIME`] at most
@@ -130,6 +128,7 @@ impl HttpServer {
             public_pages: self.public_pages,
             operators: self.operators,
             refusals: self.refusals,
+            strangers: UnknownNames::default(),
             connections: Mutex::default(),
             answered: Notify::new(),
         });
@@ -189,6 +188,7 @@ struct Shared {
     public_pages: &'static [&'static str],
     operators: Option<OperatorCheck>,
     refusals: Arc<HttpRefusals>,
+    strangers: UnknownNames,
     connections: Mutex<Table>,
     /// An answer has come to its end, or a connection has.
     answered: Notify,
@@ -502,6 +502,9 @@ async fn checked(
         Some(_) | None => place.shared.names.check(&parts, place.source.is_remote()),
     };
     if let Err(unwelcome) = welcome {
+        if unwelcome == Unwelcome::OtherHost {
+            place.shared.strangers.complain(place.source, &parts, place.shared.names.key());
+        }
         return Err(problem(unwelcome.status(), unwelcome.code(), &unwelcome.to_string()));
     }
     if let Some((access, origin)) = origin.filter(|_| !place.shared.is_public(&parts)) {

@@ -46,6 +46,17 @@ pub enum TokenError {
     NoToken(PathBuf),
 }
 
+/// A file with a token that others than its owner and group may read or write.
+#[derive(Debug, Error)]
+#[error(
+    "the token {} is open to everyone on this host (mode {mode:03o}): `chmod o-rwx {}`",
+    path.display(), path.display()
+)]
+pub struct OpenTokenFile {
+    path: PathBuf,
+    mode: u32,
+}
+
 impl BearerToken {
     /// Reads a token from a file: all of it, without spaces and line ends around it. Warns in the log when
     /// others than its owner and group may read or write the file.
@@ -53,22 +64,28 @@ impl BearerToken {
     /// # Errors
     /// When the file cannot be read, or what it holds is too short, too long, or cannot be sent.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        let (token, warning) = Self::read(path)?;
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+        }
+        Ok(token)
+    }
+
+    /// Reads a token in the same way, and returns the warning for a program without a log.
+    ///
+    /// # Errors
+    /// As of [`from_file`](Self::from_file).
+    pub fn read(path: &Path) -> Result<(Self, Option<OpenTokenFile>), TokenError> {
         let at = |source| TokenError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(at)?;
-        let mode = file.metadata().map_err(at)?.mode();
+        let mode = file.metadata().map_err(at)?.mode() & 0o777;
         let mut bytes = Vec::new();
         // More than the longest, so that a longer one shows even with a line end.
         file.take(2 * LONGEST as u64).read_to_end(&mut bytes).map_err(at)?;
         let token = std::str::from_utf8(bytes.trim_ascii()).ok().and_then(Self::new);
         let token = token.ok_or_else(|| TokenError::NoToken(path.to_owned()))?;
-        if mode & OPEN_TO_OTHERS != 0 {
-            let path = path.display();
-            tracing::warn!(
-                "the token {path} is open to everyone on this host (mode {:03o}): `chmod o-rwx {path}`",
-                mode & 0o777
-            );
-        }
-        Ok(token)
+        let is_open = mode & OPEN_TO_OTHERS != 0;
+        Ok((token, is_open.then(|| OpenTokenFile { path: path.to_owned(), mode })))
     }
 
     /// Returns the text as a token, if it is one.

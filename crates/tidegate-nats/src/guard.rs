@@ -46,6 +46,8 @@ pub(crate) struct ServerGuard {
     is_left_out: bool,
     /// The number of messages that were left out.
     pub(crate) left_out: u64,
+    /// The server's latest introduction, if it has not been taken.
+    pub(crate) introduction: Option<Vec<u8>>,
 }
 
 /// The meaning of a control line.
@@ -83,12 +85,21 @@ impl ServerGuard {
                 self.is_left_out = total > LARGEST_MESSAGE || headers > LONGEST_HEADERS;
                 self.left_out += u64::from(self.is_left_out);
             }
+            if let Some(introduction) = line.strip_prefix(b"INFO ") {
+                self.introduction = Some(introduction.to_vec());
+            }
             if !self.is_left_out {
                 passed.extend_from_slice(&self.line);
             }
             self.line.clear();
         }
         Ok(())
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check_bounds(&self) {
+        assert!(self.line.len() <= LONGEST_LINE && self.line.capacity() <= 2 * LONGEST_LINE);
+        assert!(self.to_come <= LARGEST_OF_SERVERS + 2);
     }
 }
 
@@ -118,15 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn admitted(bytes: &[u8], piece: usize) -> Result<Vec<u8>, ProtocolViolation> {
-        let (mut guard, mut passed) = (ServerGuard::default(), Vec::new());
-        for piece in bytes.chunks(piece) {
-            guard.admit(piece, &mut passed)?;
-            assert!(guard.line.len() <= LONGEST_LINE && guard.line.capacity() <= 2 * LONGEST_LINE);
-        }
-        Ok(passed)
-    }
+    use crate::fuzz::admitted;
 
     fn message(subject: &str, length: usize) -> Vec<u8> {
         [format!("MSG {subject} 1 {length}\r\n").as_bytes(), &vec![b'\n'; length], b"\r\n"].concat()

@@ -6,8 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guard;
 mod relay;
+mod servers;
 
 pub use guard::ProtocolViolation;
 pub use relay::{Encryption, NatsError, Relay, connect};
+pub use servers::NatsServers;

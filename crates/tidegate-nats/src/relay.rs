@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::guard::{LONGEST_LINE, ProtocolViolation, ServerGuard};
+use crate::servers::NatsServers;
 
 /// The time for a server to take what we send. Nothing is read from it meanwhile.
 const STALL: Duration = Duration::from_secs(10);
@@ -85,33 +86,41 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ServerStream for T {}
 /// A server that has introduced itself.
 struct ReachedServer {
     stream: Box<dyn ServerStream>,
+    is_encrypted: bool,
     /// The line with which it did, for a client that speaks to it through a relay.
     info: Vec<u8>,
+    /// The same as the server sent it.
+    introduction: Value,
     /// The bytes that came after the line.
     rest: Vec<u8>,
 }
 
-/// Connects to the first server that answers in its part of the time. The connection is not made again when it
-/// ends.
+/// Connects to the first server that answers in its part of the time: a configured one, or after as much time
+/// again one that was announced. The connection is not made again when it ends.
 ///
 /// # Errors
-/// When no server can be used: the error is the last server's.
+/// When no server can be used: the error is the last configured server's.
 pub async fn connect(
     options: ConnectOptions,
-    servers: &[String],
+    servers: &NatsServers,
     encryption: &Encryption,
     patience: Duration,
 ) -> Result<(Client, Relay), NatsError> {
-    let part = patience / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
-    let mut last = NatsError::Io(io::Error::other("no server is named"));
-    for server in servers {
-        let attempt = async { introduce(options.clone(), reach(server, encryption).await?).await };
-        match timeout(part, attempt).await.unwrap_or(Err(NatsError::Silent(part))) {
-            Ok(connected) => return Ok(connected),
-            Err(error) => last = error,
+    let mut of_group = None;
+    for group in servers.groups() {
+        let part = patience / u32::try_from(group.len()).unwrap_or(u32::MAX).max(1);
+        let mut last = None;
+        for server in &group {
+            let attempt =
+                async { introduce(options.clone(), reach(server, encryption).await?, servers).await };
+            match timeout(part, attempt).await.unwrap_or(Err(NatsError::Silent(part))) {
+                Ok(connected) => return Ok(connected),
+                Err(error) => last = Some(error),
+            }
         }
+        of_group = of_group.or(last);
     }
-    Err(last)
+    Err(of_group.unwrap_or_else(|| NatsError::Io(io::Error::other("no server is named"))))
 }
 
 /// Connects to a server, reads its introduction, and begins the encryption.
@@ -132,13 +141,14 @@ async fn reach(server: &str, encryption: &Encryption) -> Result<ReachedServer, N
     stream.set_nodelay(true)?;
     let (line, rest) = first_line(&mut stream).await?;
     let info = line.strip_prefix(b"INFO ").ok_or(ProtocolViolation::UnknownLine)?;
-    let mut info: Value = serde_json::from_slice(info).map_err(io::Error::from)?;
-    let is_asked = info["tls_required"] == true || address.tls_required();
+    let introduction: Value = serde_json::from_slice(info).map_err(io::Error::from)?;
+    let is_asked = introduction["tls_required"] == true || address.tls_required();
     let settings = match encryption {
         Encryption::Required(settings) => Some(Arc::clone(settings)),
         Encryption::IfAsked(settings) if is_asked => Some(settings().map_err(NatsError::Certificates)?),
         Encryption::IfAsked(_) => None,
     };
+    let mut info = introduction.clone();
     let fields = info.as_object_mut().ok_or(ProtocolViolation::UnknownLine)?;
     // For the library the relay is the server: there is no other, and it encrypts nothing.
     for field in ["tls_required", "tls_available", "tls_verify", "connect_urls", "ws_connect_urls"] {
@@ -146,14 +156,14 @@ async fn reach(server: &str, encryption: &Encryption) -> Result<ReachedServer, N
     }
     let info = format!("INFO {info}\r\n").into_bytes();
     let Some(settings) = settings else {
-        return Ok(ReachedServer { stream: Box::new(stream), info, rest });
+        return Ok(ReachedServer { stream: Box::new(stream), is_encrypted: false, info, introduction, rest });
     };
     if !rest.is_empty() {
         return Err(ProtocolViolation::BeforeEncryption.into());
     }
     let name = ServerName::try_from(address.host().to_owned()).map_err(io::Error::other)?;
     let stream = TlsConnector::from(settings).connect(name, stream).await?;
-    Ok(ReachedServer { stream: Box::new(stream), info, rest })
+    Ok(ReachedServer { stream: Box::new(stream), is_encrypted: true, info, introduction, rest })
 }
 
 /// Reads a line of a bounded length, and whatever came with it.
@@ -178,26 +188,35 @@ async fn first_line(stream: &mut TcpStream) -> Result<(Vec<u8>, Vec<u8>), NatsEr
 }
 
 /// Has the client library connect to a server, by a relay.
-async fn introduce(options: ConnectOptions, server: ReachedServer) -> Result<(Client, Relay), NatsError> {
+async fn introduce(
+    options: ConnectOptions,
+    server: ReachedServer,
+    servers: &NatsServers,
+) -> Result<(Client, Relay), NatsError> {
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = TcpListener::bind(loopback).await?;
     let address = listener.local_addr()?;
     // Other users of the machine can connect there, too. The library comes from an address that was free a
     // moment ago, and no other program does.
     let local = TcpListener::bind(loopback).await?.local_addr()?;
+    let (introduction, is_encrypted) = (server.introduction.clone(), server.is_encrypted);
+    let learning = servers.clone();
     let mut relay = tokio::spawn(async move {
         loop {
             let (client, peer) = listener.accept().await?;
             if peer == local {
                 drop(listener);
-                return move_bytes(server, client).await;
+                return move_bytes(server, client, &learning).await;
             }
         }
     });
     let options =
         options.require_tls(false).ignore_discovered_servers().max_reconnects(1).local_address(local);
     match options.connect(format!("nats://{address}")).await {
-        Ok(client) => Ok((client, Relay(relay))),
+        Ok(client) => {
+            servers.learn(&introduction, is_encrypted);
+            Ok((client, Relay(relay)))
+        }
         Err(error) => match timeout(LAST_WORD, &mut relay).await {
             // The library knows only that the connection has ended.
             Ok(Ok(Err(reason))) => Err(reason),
@@ -211,8 +230,12 @@ async fn introduce(options: ConnectOptions, server: ReachedServer) -> Result<(Cl
 }
 
 /// Moves bytes between a server and the client library until one of them ends the connection.
-async fn move_bytes(server: ReachedServer, mut client: TcpStream) -> Result<(), NatsError> {
-    let ReachedServer { mut stream, info, rest } = server;
+async fn move_bytes(
+    server: ReachedServer,
+    mut client: TcpStream,
+    servers: &NatsServers,
+) -> Result<(), NatsError> {
+    let ReachedServer { mut stream, is_encrypted, info, rest, .. } = server;
     client.set_nodelay(true)?;
     client.write_all(&info).await?;
     let mut guard = ServerGuard::default();
@@ -243,6 +266,10 @@ async fn move_bytes(server: ReachedServer, mut client: TcpStream) -> Result<(), 
                 passed.clear();
                 let left_out = guard.left_out;
                 guard.admit(&heard[..length], &mut passed)?;
+                // A server introduces itself again when others of its site come or go.
+                if let Some(Ok(introduction)) = guard.introduction.take().map(|text| serde_json::from_slice(&text)) {
+                    servers.learn(&introduction, is_encrypted);
+                }
                 if left_out == 0 && guard.left_out > 0 {
                     tracing::warn!("a server of NATS sends messages that are too large for us: they are left out");
                 }

@@ -33,7 +33,11 @@ pub fn parse_arguments<C: Parser>() -> Result<C, ExitCode> {
             error.print()
         };
         if let Some(file) = misplaced_file(&error) {
-            let _ = writeln!(io::stderr(), "\n  tip: the configuration is an option: `-c {}`", visible(&masked(file)));
+            let _ = writeln!(
+                io::stderr(),
+                "\n  tip: the configuration is an option: `-c {}`",
+                visible(&masked(file))
+            );
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
     })

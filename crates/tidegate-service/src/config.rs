@@ -38,7 +38,7 @@ pub fn service_addresses(path: &Path) -> Result<ServiceAddresses, ConfigError> {
         let metrics = root.parsed::<MetricsAddress>("metrics", &mut report);
         let api = ApiSettings::read(&root, path.parent().unwrap_or(Path::new("")), &mut report);
         ServiceAddresses {
-            api: api.map(|given| given.settings.listen),
+            api: api.map(|given| given.settings.listen).filter(|listen| !listen.is_empty()),
             metrics: metrics.map(|given| given.value.0),
         }
     });

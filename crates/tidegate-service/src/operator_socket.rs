@@ -26,14 +26,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
+use tidegate_sockets::trust::RUNTIME_DIRECTORIES;
 
 use crate::status::ServiceKind;
-
-/// The runtime directories of the services that the packages install.
-const PACKAGED: [&str; 2] = ["/run/tidegate", "/run/tidegate-agent"];
-
-/// The state directory of the packaged broker, which has no operator's socket.
-const OF_BROKER: &str = "/var/lib/tidegate-broker";
 
 /// The folder of services that root starts without systemd.
 const OF_ROOT: &str = "/run/tidegate-services";
@@ -149,7 +144,7 @@ fn folders() -> Vec<PathBuf> {
     };
     let believed =
         of_users.into_iter().filter(|(folder, uid)| is_private(folder, *uid)).map(|(folder, _)| folder);
-    let of_root = PACKAGED.into_iter().chain([OF_ROOT]).map(PathBuf::from);
+    let of_root = RUNTIME_DIRECTORIES.into_iter().chain([OF_ROOT]).map(PathBuf::from);
     let mut folders: Vec<PathBuf> = of_root.chain(believed).collect();
     folders.sort();
     folders.dedup();
@@ -206,14 +201,6 @@ fn connect_to(socket: &Path) -> rustix::io::Result<OwnedFd> {
     let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&connection, &SocketAddrUnix::new(socket)?)?;
     Ok(connection)
-}
-
-/// Returns true if what a user's process says of itself is believed: root's, this user's, and that of a user for
-/// whom systemd made the directory of a packaged service.
-#[must_use]
-pub fn is_believed(user: u32) -> bool {
-    let is_service = |folder: &str| fs::metadata(folder).is_ok_and(|found| found.uid() == user);
-    user == 0 || user == geteuid().as_raw() || PACKAGED.into_iter().chain([OF_BROKER]).any(is_service)
 }
 
 /// Returns true if a folder is this user's, and no other user can put a socket into it.

@@ -46,27 +46,32 @@ pub fn of_tcp(address: SocketAddr) -> Vec<Holder> {
             && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified())
     };
     let tables = tcp_tables();
-    let sockets = listening(&tables).filter(|socket| excludes(socket.local)).map(|socket| socket.link);
+    let sockets = listening(&tables).filter(|socket| excludes(socket.local)).filter_map(|socket| socket.link);
     having(&sockets.collect::<Vec<_>>())
 }
 
-/// Returns the numbers of the users whose programs listen where a connection to a TCP address of this network
-/// namespace goes, as the kernel tells all users.
-#[must_use]
-pub fn users_of_tcp(address: SocketAddr) -> Vec<u32> {
-    users(&tcp_tables(), address)
+/// Returns the numbers of the users whose programs have the other end of a TCP connection within this network
+/// namespace, or listen at its address and may accept it, as the kernel tells all users.
+pub(crate) fn users_of_connection(peer: SocketAddr, own: SocketAddr) -> Vec<u32> {
+    // A table has the sockets that are listened on first. So a listener that is gone from it has left the
+    // connection to the program that accepted it, which the table has afterwards.
+    let tables = tcp_tables();
+    listeners(&tables, peer).into_iter().chain(accepted(&tables, peer, own)).collect()
 }
 
 /// Returns the users of the sockets that the kernel prefers for connections to an address: those at the address
 /// itself, else those at all addresses of its family, else those at all addresses of IPv6. The last take
 /// connections over IPv4, too, unless they are for IPv6 alone: then the connection would not have been made.
-fn users(tables: &str, address: SocketAddr) -> Vec<u32> {
+fn listeners(tables: &str, address: SocketAddr) -> Vec<u32> {
     let ip = address.ip().to_canonical();
     let of_family = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { ip };
     let preferred = [ip, of_family, Ipv6Addr::UNSPECIFIED.into()];
     let at = |ip: IpAddr| {
         let is_there = |local: SocketAddr| local.ip() == ip && local.port() == address.port();
-        listening(tables).filter(|socket| is_there(socket.local)).map(|socket| socket.user).collect::<Vec<_>>()
+        listening(tables)
+            .filter(|socket| is_there(socket.local))
+            .map(|socket| socket.user)
+            .collect::<Vec<_>>()
     };
     preferred.into_iter().map(at).find(|users| !users.is_empty()).unwrap_or_default()
 }
@@ -123,27 +128,43 @@ fn having(targets: &[PathBuf]) -> Vec<Holder> {
     having.take(MOST_HOLDERS).collect()
 }
 
-/// A TCP socket that is listened on.
+/// A TCP socket of a table.
 #[derive(Debug, PartialEq, Eq)]
-struct ListeningSocket {
+struct TcpSocket {
     local: SocketAddr,
+    remote: SocketAddr,
+    is_listening: bool,
     /// The number of its user.
     user: u32,
-    /// The socket as links to it are called.
-    link: PathBuf,
+    /// The socket as links to it are called. `None`: no program has it, or has it yet.
+    link: Option<PathBuf>,
 }
 
-/// Returns the sockets of a table that are listened on. The second field of a line is the local address, the
-/// fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst). A line of titles has no address.
-fn listening(table: &str) -> impl Iterator<Item = ListeningSocket> {
-    table.lines().filter_map(|line| {
+/// Returns the sockets of tables. The second field of a line is the local address, the third the remote one,
+/// the fourth the state, the eighth the user, the tenth the inode (proc_net_tcp.rst). A line of titles has no
+/// address.
+fn sockets(tables: &str) -> impl Iterator<Item = TcpSocket> {
+    tables.lines().filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        let local = local_address(fields.next()?)?;
-        let is_listening = fields.nth(1)? == LISTEN;
+        let local = read_address(fields.next()?)?;
+        let remote = read_address(fields.next()?)?;
+        let is_listening = fields.next()? == LISTEN;
         let user = fields.nth(3)?.parse().ok()?;
-        let link = socket_link(fields.nth(1)?);
-        is_listening.then_some(ListeningSocket { local, user, link })
+        let inode = fields.nth(1)?;
+        let link = (inode != "0").then(|| socket_link(inode));
+        Some(TcpSocket { local, remote, is_listening, user, link })
     })
+}
+
+fn listening(tables: &str) -> impl Iterator<Item = TcpSocket> {
+    sockets(tables).filter(|socket| socket.is_listening)
+}
+
+/// Returns the user of the program that has the other end of a connection.
+fn accepted(tables: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    let [peer, own] = [peer, own].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
+    let other_end = sockets(tables).find(|socket| (socket.local, socket.remote) == (peer, own))?;
+    other_end.link.map(|_| other_end.user)
 }
 
 /// Returns a link to the socket with this number, as the kernel calls it.
@@ -152,7 +173,7 @@ fn socket_link(inode: impl fmt::Display) -> PathBuf {
 }
 
 /// Reads an address in hexadecimal words of 32 bits, each in the byte order of this machine.
-fn local_address(text: &str) -> Option<SocketAddr> {
+fn read_address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
@@ -169,7 +190,7 @@ fn local_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -200,11 +221,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_connection_belongs_to_the_program_that_has_accepted_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, own) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(users_of_connection(peer, own), [user], "by its listener");
+        let accepted = listener.accept().unwrap();
+        assert_eq!(users_of_connection(peer, own), [user; 2]);
+        drop(listener);
+        assert_eq!(users_of_connection(peer, own), [user], "its listener is gone");
+        drop(accepted);
+        assert_eq!(users_of_connection(peer, own), []);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn the_other_end_goes_before_whoever_listens_now() {
+        let table = "  sl  local_address rem_address   st\n\
+            0: 0100007F:2651 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1\n\
+            1: 0100007F:A001 0100007F:2651 01 00000000:00000000 00:00000000 00000000     0        0 12 1\n\
+            2: 0100007F:2651 0100007F:A001 01 00000000:00000000 00:00000000 00000000 65534        0 13 1\n\
+            3: 0100007F:2651 0100007F:A002 01 00000000:00000000 00:00000000 00000000     0        0 0 1\n";
+        let [peer, accepted_end, waiting_end] =
+            ["127.0.0.1:9809", "127.0.0.1:40961", "127.0.0.1:40962"].map(|text| text.parse().unwrap());
+        assert_eq!(accepted(table, peer, accepted_end), Some(65534));
+        assert_eq!(accepted(table, peer, waiting_end), None);
+        assert_eq!(listeners(table, peer), [0]);
+    }
+
     #[cfg(target_endian = "little")]
     #[test]
     fn the_socket_that_the_kernel_prefers_decides_whose_a_listener_is() {
         let line = |local: &str, user: u32| {
-            format!("   0: {local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  {user}        0 4711 1\n")
+            format!(
+                "   0: {local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  {user}        0 4711 1\n"
+            )
         };
         let [here, all, all_of_6, here_6] = [
             "0100007F:0050",
@@ -224,7 +277,11 @@ mod tests {
             (&[(here, 7)], "127.0.0.1:81", &[]),
         ] {
             let lines: String = sockets.iter().map(|(local, user)| line(local, *user)).collect();
-            assert_eq!(users(&format!("{titles}{lines}"), address.parse().unwrap()), expected, "{address}");
+            assert_eq!(
+                listeners(&format!("{titles}{lines}"), address.parse().unwrap()),
+                expected,
+                "{address}"
+            );
         }
     }
 
@@ -236,8 +293,8 @@ mod tests {
             ("00000000000000000000000000000000:0050", "[::]:80"),
             ("0000000000000000FFFF00000100007F:0050", "127.0.0.1:80"),
         ] {
-            assert_eq!(local_address(text), Some(address.parse().unwrap()), "{text}");
+            assert_eq!(read_address(text), Some(address.parse().unwrap()), "{text}");
         }
-        assert_eq!(local_address("0100007F"), None);
+        assert_eq!(read_address("0100007F"), None);
     }
 }

@@ -22,6 +22,7 @@ pub mod aside;
 pub mod holders;
 pub mod store;
 pub mod trial;
+pub mod trust;
 
 /// The address of a passed socket.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,12 +8,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tidegate_http::BearerToken;
+use tidegate_sockets::trust::UnknownPeer;
 use tidegate_units::ResourceName;
 use tokio::time::{Instant, sleep};
 
 use crate::name::{NoRandom, ObjectName, TransferId, is_key_of};
 use crate::sensor_reports::SensorReport;
-use crate::store::broker_client;
+use crate::store::{service_client, wary_client};
 use crate::wire::{
     AWAY, ApiProblem, CatalogueObject, DataDirection, NodeList, NodePeaks, ObjectList, PeakReport,
     ProgressReport, StoredReport, TransferEnd, TransferQuestion, TransferReservation, one_line,
@@ -38,6 +39,14 @@ pub enum AskError {
         url: String,
         /// The reason.
         cause: String,
+    },
+    /// Any user's program may answer there, so that nothing was asked.
+    #[error("{url} gets no token: {peer}")]
+    Stranger {
+        /// The address of the broker.
+        url: String,
+        /// The program that answers there.
+        peer: UnknownPeer,
     },
     /// The broker refuses.
     #[error("{}", .0.error)]
@@ -101,21 +110,19 @@ pub struct BrokerClient {
 
 impl BrokerClient {
     /// Makes a client of the broker at an address such as `http://127.0.0.1:7311`. A broker that is away is
-    /// waited for as long as `patience` says.
+    /// waited for as long as `patience` says. A token is sent with every question, over connections to programs
+    /// that may have it.
     ///
     /// # Errors
     /// When nothing can be asked of the address.
-    pub fn new(url: &str, patience: Duration) -> Result<Self, AskError> {
+    pub fn new(url: &str, patience: Duration, token: Option<BearerToken>) -> Result<Self, AskError> {
         let url = url.trim_end_matches('/').to_owned();
         let unreachable = |cause: String| AskError::Unreachable { url: url.clone(), cause };
-        let http = broker_client().map_err(|error| unreachable(error.to_string()))?;
-        Ok(Self { http, url, patience, token: None })
-    }
-
-    /// Sends a token with every question, if there is one.
-    #[must_use]
-    pub fn with_token(self, token: Option<BearerToken>) -> Self {
-        Self { token, ..self }
+        // TLS knows the broker by its certificate.
+        let is_plain = url.starts_with("http://");
+        let http = if token.is_some() && is_plain { wary_client() } else { service_client() };
+        let http = http.map_err(|error| unreachable(error.to_string()))?;
+        Ok(Self { http, url, patience, token })
     }
 
     /// Asks for a transfer.
@@ -432,11 +439,15 @@ impl BrokerClient {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> AskError {
-        let mut cause: &dyn std::error::Error = error;
+        let mut cause: &(dyn std::error::Error + 'static) = error;
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        AskError::Unreachable { url: self.url.clone(), cause: cause.to_string() }
+        let url = self.url.clone();
+        match cause.downcast_ref::<UnknownPeer>() {
+            Some(peer) => AskError::Stranger { url, peer: peer.clone() },
+            None => AskError::Unreachable { url, cause: cause.to_string() },
+        }
     }
 
     fn no_broker(&self, cause: &dyn std::fmt::Display) -> AskError {

@@ -113,7 +113,8 @@ async fn run(
     };
     let listener = listener.map_err(listen)?;
     let address = listener.address().clone();
-    let server = HttpServer::new(vec![listener], ServerNames::new(config.names.iter().cloned()));
+    let names = ServerNames::new("`names`", config.names.iter().cloned());
+    let server = HttpServer::new(vec![listener], names);
     let admission = api.admission.clone();
     let server = server.with_operators(move |headers| {
         let shown = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);

@@ -5,6 +5,7 @@ mod ends;
 mod s3;
 mod sent;
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt};
+use hyper_util::client::legacy::connect::{Connection, HttpInfo};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::http::{HttpBuilder, HttpStore};
 use object_store::local::LocalFileSystem;
@@ -25,10 +27,12 @@ use reqwest::redirect::Policy;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tidegate_config::masked;
+use tidegate_sockets::trust::{UnknownPeer, check_connection};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tower::util::AndThenLayer;
 
 use crate::gauge::BytesGauge;
 
@@ -170,7 +174,7 @@ pub enum StoreError {
 }
 
 /// Returns an error's text with its causes: the error itself says only that something went wrong.
-fn with_causes(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -221,25 +225,39 @@ pub(crate) fn http_client() -> Result<reqwest::Client, reqwest::Error> {
         let is_same = attempt.previous().first().is_some_and(|first| origin(first) == origin(attempt.url()));
         if is_same && attempt.previous().len() <= MOST_REDIRECTS { attempt.follow() } else { attempt.stop() }
     }))
+    .build()
 }
 
-/// Returns the same for a broker, which has no reason to redirect: it would lead the token elsewhere.
-pub(crate) fn broker_client() -> Result<reqwest::Client, reqwest::Error> {
-    service_client()
-}
-
-/// Makes a client of a service that is named by its address: it follows no redirection.
+/// Makes a client of a service that is named by its address: it follows no redirection, which would lead a token
+/// elsewhere.
 ///
 /// # Errors
 /// When the system gives none.
 pub fn service_client() -> Result<reqwest::Client, reqwest::Error> {
-    client(Policy::none())
+    client(Policy::none()).build()
 }
 
-fn client(redirects: Policy) -> Result<reqwest::Client, reqwest::Error> {
+/// Returns the same with a check of each connection: nothing is sent to programs of this machine that any user could
+/// have started.
+pub(crate) fn wary_client() -> Result<reqwest::Client, reqwest::Error> {
+    client(Policy::none()).connector_layer(AndThenLayer::new(check_peer)).build()
+}
+
+async fn check_peer<C: Connection>(connection: C) -> Result<C, Box<dyn Error + Send + Sync>> {
+    let mut known = http::Extensions::new();
+    connection.connected().get_extras(&mut known);
+    let ends = known.get::<HttpInfo>().ok_or(UnknownPeer::Untold)?;
+    match check_connection(ends.remote_addr(), ends.local_addr()) {
+        // A plain address of another machine has its own warning.
+        Ok(()) | Err(UnknownPeer::OtherMachine) => Ok(connection),
+        Err(unknown) => Err(unknown.into()),
+    }
+}
+
+fn client(redirects: Policy) -> reqwest::ClientBuilder {
     // It may have been said before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).redirect(redirects).build()
+    reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).redirect(redirects)
 }
 
 /// Returns true if a URL leads over a network without encryption.

@@ -177,7 +177,7 @@ struct Told {
 
 impl Told {
     fn new(url: &str, brokers: &ReportedBrokers) -> Result<Self, AskError> {
-        let client = BrokerClient::new(url, Duration::ZERO)?.with_token(brokers.token.clone());
+        let client = BrokerClient::new(url, Duration::ZERO, brokers.token.clone())?;
         Ok(Self { url: url.to_owned(), client, trouble: None })
     }
 }

@@ -1,7 +1,8 @@
 //! Latencies that arrays publish, as the signal of a resource (Bjørgeengen, figure 17).
 //!
-//! A thread of its own asks, and the regulation never waits. An answer is one sample. Until the next one the
-//! latency is unknown, and an answer that is too old is none: then nothing is throttled by it.
+//! A thread of its own asks, and the regulation never waits. A latency is one sample. Until the next one it is
+//! unknown, and one that is too old is none: then nothing is throttled by it. An answer without samples (NaN)
+//! lets the last latency grow old.
 
 pub(crate) mod config;
 mod prometheus;
@@ -39,10 +40,12 @@ pub(crate) struct LatencySource {
 
 #[derive(Debug, Default)]
 struct SourceAnswers {
-    /// The last answer, and its latency, which an idle array does not have.
-    latest: Option<(Clock, Option<Latency>)>,
-    /// The number of answers.
-    answers: u64,
+    /// The time of the last answer.
+    answered: Option<Clock>,
+    /// The time of the last latency, and the latency. An answer without samples has none.
+    latest: Option<(Clock, Latency)>,
+    /// The number of latencies.
+    latencies: u64,
     trouble: Option<String>,
 }
 
@@ -51,11 +54,11 @@ struct SourceAnswers {
 pub struct SourceReading {
     /// The place of it.
     pub place: String,
-    /// The time since the last answer, and its latency, which an idle array does not have. `None`: there was
-    /// no answer.
+    /// The time since the last answer, and its latency, which one without samples does not have. `None`: there
+    /// was no answer.
     pub latest: Option<(Latency, Option<Latency>)>,
-    /// True if that is too old to count.
-    pub is_old: bool,
+    /// True if it has a latency, and is young enough to count.
+    pub counts: bool,
     /// The reason why the last question had no answer.
     pub trouble: Option<String>,
 }
@@ -63,12 +66,10 @@ pub struct SourceReading {
 /// The word of a source when a decision is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceSample {
-    /// A new answer.
+    /// A new latency.
     New(Latency),
-    /// The last answer was counted, and is young.
+    /// The last latency was counted, and is young.
     Counted,
-    /// The last answer, which is young, says that nothing completed.
-    Idle,
     /// There is none, or it is too old.
     Unknown,
 }
@@ -90,25 +91,28 @@ impl LatencySource {
         self.config == *config
     }
 
-    /// Takes the latest answer, once.
+    /// Takes the latest latency, once.
     pub(crate) fn take(&mut self) -> SourceSample {
         let answers = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let young = answers.latest.filter(|(at, _)| at.elapsed() <= self.config.max_age);
         let Some((_, latency)) = young else { return SourceSample::Unknown };
-        let Some(latency) = latency else { return SourceSample::Idle };
-        if answers.answers == self.counted {
+        if answers.latencies == self.counted {
             return SourceSample::Counted;
         }
-        self.counted = answers.answers;
+        self.counted = answers.latencies;
         SourceSample::New(latency)
     }
 
     pub(crate) fn reading(&self) -> SourceReading {
         let answers = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let latest = answers.latest.map(|(at, latency)| (Latency::from(at.elapsed()), latency));
+        let latest = answers.answered.map(|at| {
+            let with_latency = answers.latest.filter(|(of, _)| *of == at);
+            (Latency::from(at.elapsed()), with_latency.map(|(_, latency)| latency))
+        });
+        let is_young = |age: Latency| age.to_duration() <= self.config.max_age;
         SourceReading {
             place: self.config.place.to_string(),
-            is_old: latest.is_none_or(|(age, _)| age.to_duration() > self.config.max_age),
+            counts: latest.is_some_and(|(age, latency)| latency.is_some() && is_young(age)),
             latest,
             trouble: answers.trouble.clone(),
         }
@@ -120,7 +124,7 @@ impl SourceSample {
     pub(crate) fn signal(self) -> Option<ClusterSignal> {
         let mean = match self {
             Self::New(latency) => Some(latency),
-            Self::Counted | Self::Idle | Self::Unknown => None,
+            Self::Counted | Self::Unknown => None,
         };
         Some(ClusterSignal {
             hosts: 0,
@@ -132,7 +136,7 @@ impl SourceSample {
             iops: Iops::ZERO,
             reserved: Iops::ZERO,
             // Without an answer that counts, the command decays as for storage without requests.
-            outstanding: !matches!(self, Self::Idle | Self::Unknown),
+            outstanding: self != Self::Unknown,
             oldest: None,
             leader: HostName::new("source").ok()?,
             leads: true,
@@ -166,8 +170,12 @@ fn ask_until(
         let was_in_trouble = answers.trouble.is_some();
         match answer {
             Ok(latency) => {
-                answers.latest = Some((Clock::now(), latency));
-                answers.answers += 1;
+                let now = Clock::now();
+                answers.answered = Some(now);
+                if let Some(latency) = latency {
+                    answers.latest = Some((now, latency));
+                    answers.latencies += 1;
+                }
                 answers.trouble = None;
                 if was_in_trouble {
                     tracing::info!("{resource}: {} answers again", config.place);
@@ -207,8 +215,8 @@ impl<'a> SourceAsker<'a> {
         Self { config, connection: None }
     }
 
-    /// Returns the latency. `None`: there is none now, because the array is idle: its mean over no request is
-    /// no number.
+    /// Returns the latency. `None`: there is none now. A mean over no request is no number, and so is whatever a
+    /// broken query divides: the latency is unknown, and not that of an idle array.
     fn ask(&mut self) -> Result<Option<Latency>, String> {
         let number = self.number()?;
         if number.is_nan() {

@@ -8,6 +8,7 @@ use async_nats::jetstream::kv::{CreateErrorKind, Entry, Operation, Store, Update
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use futures_util::StreamExt as _;
 use thiserror::Error;
+use tidegate_nats::NatsServers;
 use tidegate_units::ResourceName;
 
 use super::connection::{ConnectionPurpose, connect};
@@ -291,7 +292,7 @@ fn with_store<T>(
 ) -> Result<T, PolicyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (client, _) = connect(nats, ConnectionPurpose::Once)
+        let (client, _) = connect(nats, &NatsServers::new(&nats.servers), ConnectionPurpose::Once)
             .await
             .map_err(|why| PolicyError::Connect { servers: nats.servers.join(", "), why })?;
         work(open(&client, cluster, nats.replicas).await?).await

@@ -5,7 +5,7 @@ use crate::key::{SecretError, read_credentials};
 use crate::tls;
 use async_nats::{Client, ConnectOptions, Event};
 use std::time::Duration;
-use tidegate_nats::{Encryption, NatsError, Relay};
+use tidegate_nats::{Encryption, NatsError, NatsServers, Relay};
 use tidegate_tls::client_settings;
 use tokio::sync::mpsc;
 
@@ -37,6 +37,7 @@ pub(crate) enum Told {
 /// Why not, for people.
 pub(crate) async fn connect(
     config: &NatsConfig,
+    servers: &NatsServers,
     purpose: ConnectionPurpose,
 ) -> Result<(Client, Relay), String> {
     let mut options = ConnectOptions::new()
@@ -78,9 +79,7 @@ pub(crate) async fn connect(
             }
         });
     }
-    tidegate_nats::connect(options, &config.servers, &encryption, CONNECT)
-        .await
-        .map_err(|error| explain(&error))
+    tidegate_nats::connect(options, servers, &encryption, CONNECT).await.map_err(|error| explain(&error))
 }
 
 /// Returns the meaning of an error of a connection, for people.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use async_nats::{Client, Message as Delivered, Subscriber};
 use futures_util::StreamExt as _;
+use tidegate_nats::NatsServers;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant as Timer, sleep, sleep_until, timeout};
@@ -47,6 +48,7 @@ const ENDED: &str = "the connection has ended";
 pub(crate) struct NatsCarrier {
     shared: Arc<SharedState>,
     config: NatsConfig,
+    servers: NatsServers,
     board: Arc<PolicyBoard>,
     sequence: Cell<u64>,
     /// The server's complaint and the reason why policies are not followed, while the connection stands.
@@ -63,6 +65,7 @@ impl NatsCarrier {
     pub(crate) fn new(shared: Arc<SharedState>, config: NatsConfig, board: Arc<PolicyBoard>) -> Self {
         Self {
             shared,
+            servers: NatsServers::new(&config.servers),
             config,
             board,
             sequence: Cell::new(0),
@@ -131,7 +134,7 @@ impl NatsCarrier {
         let (sender, mut told) = mpsc::channel(16);
         let ping = self.shared.interval.saturating_mul(5).max(Duration::from_secs(1));
         let purpose = ConnectionPurpose::Session { events: sender, ping };
-        let (client, relay) = match connect(&self.config, purpose).await {
+        let (client, relay) = match connect(&self.config, &self.servers, purpose).await {
             Ok(connected) => connected,
             Err(why) => return why,
         };

@@ -11,7 +11,7 @@ pub const API: KeyTable = table!(
         Key::new(
             "listen",
             List(&Format("`unix:PATH`, or address and port")),
-            "required",
+            "required without `names`",
             "the addresses of the API"
         )
         .details(
@@ -52,7 +52,12 @@ pub const API: KeyTable = table!(
             "names",
             List(&Text),
             "none",
-            "host names by which the API may be asked, besides addresses, `localhost` and the machine's name"
+            "host names by which the API and `metrics` may be asked, besides addresses, `localhost` and the machine's \
+             name"
+        )
+        .details(
+            "Such as the name of a proxy, or an alias of the host: `names = [\"storage.example\"]`. For `metrics` \
+             alone, the table needs nothing else. A request under another name is refused, and logged once a minute."
         ),
     ]
 );

@@ -292,7 +292,7 @@ fn agents_exposition() -> AgentExposition {
             source: Some(SourceReading {
                 place: "an array".to_owned(),
                 latest: Some((Latency::from_millis(1_500), Some(Latency::from_millis(7)))),
-                is_old: false,
+                counts: true,
                 trouble: None,
             }),
         }],

@@ -112,7 +112,8 @@ impl ServiceServer {
         let access = Arc::new(ApiAccess::new(credentials.unwrap_or_default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServerError::Thread)?;
-        let names = ServerNames::new(api.iter().flat_map(|api| api.names.iter().cloned()));
+        let names = api.iter().flat_map(|api| api.names.iter().cloned());
+        let names = ServerNames::new("`names` of `[api]`", names);
         let (mut listeners, mut bound) = (Vec::new(), Vec::new());
         if let Some(address) = metrics {
             let listener = runtime.block_on(async {

@@ -84,7 +84,8 @@ impl ApiSettings {
     /// that of the configuration.
     pub fn read(root: &Section<'_>, folder: &Path, report: &mut FindingList<'_>) -> Option<PlacedApi> {
         let table = root.table("api", api::API.names, report)?;
-        if !table.has("listen") {
+        // Names count for `metrics`, too.
+        if !table.has("listen") && !table.has("names") {
             table.missing("listen", "[\"unix:/run/tidegate/serve.sock\"]", report);
         }
         let listen = table.list::<ListenAddress>("listen", "names no address", report).unwrap_or_default();
@@ -226,6 +227,12 @@ mod tests {
         let settings = read("[api]\nlisten = ['unix:a.sock', '127.0.0.1:9809', '[::1]:9809']").unwrap();
         assert_eq!(settings.listen[0], ListenAddress::Unix("/etc/tidegate/a.sock".into()));
         assert_eq!(settings.tls, None);
+    }
+
+    #[test]
+    fn names_for_metrics_alone_need_no_address() {
+        let settings = read("[api]\nnames = ['Storage.Example']").unwrap();
+        assert_eq!((settings.names, settings.listen), (vec!["storage.example".to_owned()], Vec::new()));
     }
 
     #[test]

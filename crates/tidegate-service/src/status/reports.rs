@@ -39,9 +39,10 @@ pub struct SourceStatus {
     pub place: String,
     /// The time since the last answer. `null`: there was none.
     pub age_seconds: Option<f64>,
-    /// The latency in it. `null`: the array is idle, or there was no answer.
+    /// The latency in it. `null`: it has no samples, or there was no answer.
     pub latency_seconds: Option<f64>,
-    /// True if it is young enough to count. Otherwise nothing is throttled.
+    /// True if it has a latency that is young enough to count. Nothing is throttled once the last such latency is
+    /// too old.
     pub counts: bool,
     /// The reason why the last question had no answer. `null`: it had one.
     pub trouble: Option<String>,

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use connection::{CONNECT, Line, SiteLink, WRITE, keep_connected, lock, make_stream, unusable};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use tidegate_nats::NatsServers;
 use tokio::time::timeout;
 
 use super::{BegunTransfer, CatalogueError, CatalogueRecord, CatalogueState, NewReplica, VERSION};
@@ -148,13 +149,14 @@ impl CatalogueBucket {
     /// broker has while we lock it.
     pub(super) fn open(plan: &SitePlan, id: &str) -> Result<(Self, CatalogueState), CatalogueError> {
         let line = Line::start().map_err(|error| unusable(plan, error))?;
+        let servers = NatsServers::new(&plan.servers);
         let link = line.wait(async {
-            let link = SiteLink::make(plan).await?;
+            let link = SiteLink::make(plan, &servers).await?;
             make_stream(plan, &link.context).await?;
             Ok::<_, CatalogueError>(link)
         })?;
         let link = Arc::new(Mutex::new(link));
-        line.spawn(keep_connected(plan.clone(), Arc::clone(&link)));
+        line.spawn(keep_connected(plan.clone(), servers, Arc::clone(&link)));
         let incarnation = TransferId::fresh().map_err(|error| unusable(plan, error))?.as_str().to_owned();
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(u64::MAX);
         let owner = BucketOwner {

@@ -13,8 +13,11 @@ async fn a_file_that_became_shorter_was_blamed_on_the_server() {
     let needs = ServiceNeeds::Average(1.0);
     let places = format!("[node.a]\nplace = \"{url}\"");
     let places = NodePlaces::parse(Path::new("nodes.toml"), &places).unwrap();
-    let mover =
-        FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places, MoverSettings::new(needs));
+    let mover = FileMover::new(
+        BrokerClient::new(&url, Duration::ZERO, None).unwrap(),
+        places,
+        MoverSettings::new(needs),
+    );
     let granted = TransferPermit {
         node: ResourceName::new("a").unwrap(),
         place: url,
@@ -54,8 +57,11 @@ async fn a_broker_that_was_slow_to_hear_of_a_short_transfer_made_it_slow() {
     // With a second more it is less than this; nine tenths of one a busy machine may take.
     let needs = ServiceNeeds::Average(5.5e6);
     let places = NodePlaces::none(Path::new("nodes.toml"));
-    let mover =
-        FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places, MoverSettings::new(needs));
+    let mover = FileMover::new(
+        BrokerClient::new(&url, Duration::ZERO, None).unwrap(),
+        places,
+        MoverSettings::new(needs),
+    );
     let mut meter = AttemptMeter::new(needs);
     let moved = Arc::clone(&meter.moved);
     // At once, which is well above what is needed, and stays so unless the second of the broker's is its own.

@@ -299,7 +299,7 @@ fn a_broker_that_was_away_never_heard_that_an_attempt_had_ended() {
             drop(listener.accept().await);
             axum::serve(listener, router).await
         });
-        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60), None).unwrap();
         client.end_patiently("1", TransferEnd::failed("it is\nfull")).await.unwrap();
         assert_eq!(api.broker.lock().unwrap().nodes(Instant::ZERO).nodes[0].write.active, 0);
     });
@@ -317,7 +317,7 @@ fn what_is_gone_after_an_answer_was_lost_may_be_there() {
             drop(listener.accept().await);
             axum::serve(listener, router).await
         });
-        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60), None).unwrap();
         let name = ObjectName::new("x").unwrap();
         let stored = wire::StoredReport { name, size: Bytes::new(1), sha256: Hasher::default().finish() };
         let lost = client.stored("1", &stored).await.unwrap_err();
@@ -360,7 +360,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = router(api.clone()).layer(axum::middleware::from_fn(lossy));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let client = BrokerClient::new(&url, Duration::from_secs(60)).unwrap();
+        let client = BrokerClient::new(&url, Duration::from_secs(60), None).unwrap();
         let removed = client.remove(&name).await.unwrap();
         assert_eq!(removed.replicas[0].key, format!("x.{ID}"));
         assert_eq!(removals.load(std::sync::atomic::Ordering::SeqCst), 2);
@@ -372,7 +372,7 @@ fn where_an_object_was_is_known_though_the_answer_to_its_removal_was_lost() {
 #[test]
 fn who_waits_is_answered_when_it_may_begin() {
     run(async |url| {
-        let client = BrokerClient::new(&url, Duration::ZERO).unwrap();
+        let client = BrokerClient::new(&url, Duration::ZERO, None).unwrap();
         let first = client.place(&wish("x")).await.unwrap();
         assert!(first.granted.is_some());
         let second = wish("y");
@@ -403,7 +403,7 @@ fn what_the_catalogue_may_hold_was_removed_when_its_acknowledgement_did_not_come
         let (url, api) = start(&config, folder.path()).await;
         let settings = MoverSettings::new(wire::ServiceNeeds::Average(1e6));
         let mover =
-            FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
+            FileMover::new(BrokerClient::new(&url, Duration::ZERO, None).unwrap(), places(&config), settings);
         // The disk of the catalogue is full, when the file is on its way.
         let watch = |event: TransferEvent<'_>| {
             if let TransferEvent::Begins(..) = event {
@@ -436,7 +436,7 @@ fn a_node_that_failed_was_missed_for_ever_where_the_others_were_too_slow() {
         tokio::spawn(look(api.clone(), Duration::from_millis(50), BTreeMap::new()));
         let settings = MoverSettings { attempts: 2, ..MoverSettings::new(wire::ServiceNeeds::Average(30e6)) };
         let mover =
-            FileMover::new(BrokerClient::new(&url, Duration::ZERO).unwrap(), places(&config), settings);
+            FileMover::new(BrokerClient::new(&url, Duration::ZERO, None).unwrap(), places(&config), settings);
         // It is there again once it has failed, and no other moves as much.
         let watch = |event: TransferEvent<'_>| {
             if let TransferEvent::Failed(..) = event {
@@ -563,9 +563,8 @@ fn who_shows_no_token_is_answered_nothing_and_who_is_a_node_reports_on_that_one(
     let [a, b] = ["a", "b"].map(|name| ResourceName::new(name).unwrap());
     runtime().block_on(async {
         let (url, _) = start(GUARDED, folder.path()).await;
-        let client = |token: &Option<BearerToken>| {
-            BrokerClient::new(&url, Duration::ZERO).unwrap().with_token(token.clone())
-        };
+        let client =
+            |token: &Option<BearerToken>| BrokerClient::new(&url, Duration::ZERO, token.clone()).unwrap();
         for (token, said) in
             [(&None, "--token-file"), (&other, "is not one for this"), (&of_a, "is not one for this")]
         {

@@ -127,7 +127,7 @@ impl fmt::Display for Difference {
 const NONE: &str = "none";
 
 /// Settings by their places: resource, consumer, setting.
-type Readings = BTreeMap<(String, Option<String>, &'static str), String>;
+pub(super) type Readings = BTreeMap<(String, Option<String>, &'static str), String>;
 
 fn differences(file: &ServiceSettings, running: &ServiceSettings) -> Vec<Difference> {
     let (file, real) = (readings(file), readings(running));
@@ -159,7 +159,7 @@ fn changed_by(overrides: &OverridesDocument, resource: &str, consumer: Option<&s
     one.or_else(|| release.filter(|_| consumer.is_none()).map(|one| &one.by)).cloned()
 }
 
-fn readings(settings: &ServiceSettings) -> Readings {
+pub(super) fn readings(settings: &ServiceSettings) -> Readings {
     let mut found = Readings::new();
     for resource in &settings.resources {
         let name = resource.name.to_string();

@@ -13,6 +13,7 @@ use tidegate_host::throttle::{self, RemovedThrottles};
 use tidegate_service::operator_socket;
 use tidegate_service::overrides::{OverridesDocument, ReleaseEntry, ReleaseRequest, RequestError};
 use tidegate_service::status::{ResourceStatus, ServiceKind, ServiceStatus};
+use tidegate_sockets::trust::is_believed;
 use tidegate_units::{ConsumerName, ResourceName};
 
 use super::release_answer::{KernelState, ReleaseReport, ServiceOutcome};
@@ -170,7 +171,7 @@ fn of_services(
 /// Returns true if the socket's folder is root's, this user's or a packaged service's.
 fn is_of_system(socket: &Path) -> bool {
     let owner = socket.parent().and_then(|folder| fs::metadata(folder).ok()).map(|folder| folder.uid());
-    owner.is_some_and(operator_socket::is_believed)
+    owner.is_some_and(is_believed)
 }
 
 /// Checks the time as the service does, so that the error can name the option.

@@ -10,6 +10,7 @@ use tidegate_service::overrides::{
 };
 use tidegate_units::{ByteRate, Iops, Latency};
 
+use super::diff::{Readings, readings};
 use super::target::ControlTarget;
 use super::{print_json, services};
 use crate::failure::CommandFailure;
@@ -64,6 +65,8 @@ struct SetAnswer<'a> {
     consumer: Option<&'a str>,
     /// The changes as the service took them. `null`: the value of the configuration.
     changed: &'a Map<String, Value>,
+    /// All settings before the change.
+    before: Option<SettingsInForce>,
     /// All settings in force, as they were read back. `null`: the resource or the consumer is gone.
     in_force: Option<SettingsInForce>,
 }
@@ -79,21 +82,39 @@ pub(crate) fn set(args: &SetArgs) -> Result<(), CommandFailure> {
     let patch = patch(&args.settings).map_err(CommandFailure::Usage)?;
     let (service, target) = services::find(&args.service, &args.name, args.resource.as_deref())?;
     fits(&patch, &target).map_err(CommandFailure::Usage)?;
+    let read_settings = || service.client.get("/v1/settings")?.read::<ServiceSettings>("list of settings");
+    let before = read_settings()?;
     service.client.patch(&target.page(), &patch)?;
+    let settings = read_settings()?;
     if args.json {
-        let settings: ServiceSettings = service.client.get("/v1/settings")?.read("list of settings")?;
         print_json(&SetAnswer {
             service: service.status.service.name(),
             address: service.address.to_string(),
             resource: &target.resource,
             consumer: target.consumer.as_deref(),
             changed: &patch,
+            before: in_force(before, &target),
             in_force: in_force(settings, &target),
         })?;
     } else {
+        for line in changed_values(&readings(&before), &readings(&settings), &target) {
+            writeln!(out::stdout(), "{line}")?;
+        }
         writeln!(out::stdout(), "in force until the service restarts; `tidegate status` shows it")?;
     }
     Ok(())
+}
+
+/// Returns a line for each setting of the target whose value is another one than before.
+fn changed_values(before: &Readings, now: &Readings, target: &ControlTarget) -> Vec<String> {
+    let is_targets = |(resource, consumer, _): &(String, Option<String>, &str)| {
+        *resource == target.resource && *consumer == target.consumer
+    };
+    let changed = now.iter().filter(|(place, _)| is_targets(place)).filter_map(|(place, value)| {
+        let old = before.get(place).filter(|old| *old != value)?;
+        Some(format!("{} is {value}, before {old}", place.2))
+    });
+    changed.collect()
 }
 
 /// Returns the settings of the resource alone, or those of the consumer.

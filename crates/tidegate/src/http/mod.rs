@@ -27,8 +27,8 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) use address::ServiceAddress;
 pub(crate) use error::ServiceError;
-pub(crate) use options::{CallerOptions, ServiceOptions, url_of_environment};
-pub(crate) use peer::{PeerTrust, stranger_at};
+pub(crate) use options::{CallerOptions, ServiceOptions, token_of, url_of_environment};
+pub(crate) use peer::PeerTrust;
 
 /// The time that a service has for an answer. It gives up itself after five seconds, and says so.
 const PATIENCE: Duration = Duration::from_secs(7);

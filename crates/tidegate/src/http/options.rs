@@ -2,8 +2,10 @@
 
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::geteuid;
@@ -19,6 +21,7 @@ use super::address::ServiceAddress;
 use super::error::{ServiceError, USUAL};
 use super::{Endpoint, ServiceClient};
 use crate::failure::CommandFailure;
+use crate::out;
 
 /// The sockets of the services that the packages install.
 const PACKAGED: [&str; 2] = ["/run/tidegate/serve.sock", "/run/tidegate-agent/agent.sock"];
@@ -135,7 +138,7 @@ impl CallerOptions {
         // Through a socket of this machine root is an operator without a token, and a token decides alone.
         let needs_none = geteuid().is_root() && matches!(addresses.first(), Some(ServiceAddress::Unix(_)));
         let file = self.token_file.clone().or_else(|| from_environment.filter(|_| !needs_none));
-        let token = file.as_deref().map(BearerToken::from_file).transpose().map_err(usage)?;
+        let token = file.as_deref().map(token_of).transpose()?;
         let endpoints = addresses.into_iter().map(|address| self.endpoint(address, is_named));
         Ok(ServiceClient::new(endpoints.collect::<Result<_, _>>()?, token))
     }
@@ -166,6 +169,19 @@ fn watched(sockets: impl Iterator<Item = (bool, PathBuf)>) -> Vec<Vec<ServiceAdd
         clients.push(closed.into_iter().map(unix).chain([usual]).collect());
     }
     clients
+}
+
+/// Reads the token of a caller. The first file that is open to others is warned of.
+pub(crate) fn token_of(file: &Path) -> Result<BearerToken, CommandFailure> {
+    static WARNED: Once = Once::new();
+    let (token, warning) = BearerToken::read(file).map_err(usage)?;
+    if let Some(warning) = warning {
+        WARNED.call_once(|| {
+            // Without stderr the warning has no reader.
+            let _ = writeln!(out::stderr(), "tidegate: warning: {warning}");
+        });
+    }
+    Ok(token)
 }
 
 /// Returns the address that the environment names.

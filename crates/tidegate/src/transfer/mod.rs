@@ -21,14 +21,14 @@ use tidegate_transfer::sensor_reports;
 use tidegate_transfer::store::{self, NodePlace, NodeStore, StoreError};
 use tidegate_transfer::wire::{CatalogueObject, NodeState, ServiceNeeds, one_line};
 use tidegate_transfer::{
-    AskError, BearerToken, BrokerClient, FileMover, MoveError, MoverSettings, NodePlaces, ObjectName,
-    PlacesError, TransferEvent, TransferOutcome,
+    AskError, BrokerClient, FileMover, MoveError, MoverSettings, NodePlaces, ObjectName, PlacesError,
+    TransferEvent, TransferOutcome,
 };
 use tidegate_units::{ByteRate, Latency, ParseUnitError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::CommandFailure;
-use crate::http::stranger_at;
+use crate::http::token_of;
 use crate::out;
 use progress::ProgressBars;
 
@@ -91,12 +91,8 @@ impl BrokerArgs {
         let from_environment =
             env::var_os("TIDEGATE_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
         let file = self.token_file.clone().or(from_environment);
-        let token = file.map(|file| BearerToken::from_file(&file)).transpose();
-        let token = token.map_err(|error| CommandFailure::Usage(error.to_string()))?;
-        if let Some(why) = stranger_at(url).filter(|_| token.is_some()) {
-            return Err(CommandFailure::Usage(format!("{url} gets no token: {why}")));
-        }
-        Ok(BrokerClient::new(url, patience)?.with_token(token))
+        let token = file.as_deref().map(token_of).transpose()?;
+        Ok(BrokerClient::new(url, patience, token)?)
     }
 }
 

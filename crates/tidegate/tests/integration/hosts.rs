@@ -2,7 +2,7 @@
 //! regulation is worth is measured in the lab; here: that they find each other, and notice when one is gone.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -173,38 +173,56 @@ struct NatsServer {
 
 impl NatsServer {
     fn start() -> Self {
+        Self::start_with(&["--jetstream"])
+    }
+
+    /// Starts a server of a site, which finds the others by one of them.
+    fn of_site(other: Option<&Self>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("server.conf");
+        let routes = other.map(|other| format!("\"nats://{}\"", other.chosen("cluster").unwrap()));
+        let routes = routes.unwrap_or_default();
+        fs::write(&config, format!("cluster {{ name: s, listen: \"127.0.0.1:-1\", routes: [{routes}] }}\n"))
+            .unwrap();
+        Self::start_with(&["-c", config.to_str().unwrap()])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
         // The port is its own choice: of one that was free a moment ago somebody else may have been quicker.
         let process = Command::new("nats-server")
-            .args(["--addr", "127.0.0.1", "--port", "-1", "--jetstream", "--store_dir"])
+            .args(["--addr", "127.0.0.1", "--port", "-1", "--store_dir"])
             .arg(store.path())
             .arg("--ports_file_dir")
             .arg(store.path())
+            .args(options)
             .stderr(Stdio::null())
             .spawn()
             .expect("`apt-get install nats-server`");
         let mut server = Self { address: String::new(), process, store };
         let end = Instant::now() + PATIENCE;
-        while !server.greets() {
+        while !server.greeting().starts_with("INFO") {
             assert!(server.process.try_wait().unwrap().is_none(), "nats-server ended");
             assert!(Instant::now() < end, "nats-server does not listen");
             thread::sleep(Duration::from_millis(20));
-            server.address = server.chosen().unwrap_or_default();
+            server.address = server.chosen("nats").unwrap_or_default();
         }
         server
     }
 
     /// Where it says that it listens; half of its file is none.
-    fn chosen(&self) -> Option<String> {
+    fn chosen(&self, purpose: &str) -> Option<String> {
         let file = self.store.path().join(format!("nats-server_{}.ports", self.process.id()));
         let ports: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-        Some(ports["nats"][0].as_str()?.strip_prefix("nats://")?.to_owned())
+        Some(ports[purpose][0].as_str()?.strip_prefix("nats://")?.to_owned())
     }
 
-    fn greets(&self) -> bool {
-        let mut greeting = [0; 4];
-        let heard = TcpStream::connect(&self.address).and_then(|mut stream| stream.read_exact(&mut greeting));
-        heard.is_ok() && &greeting == b"INFO"
+    /// The line with which it introduces itself.
+    fn greeting(&self) -> String {
+        let mut line = String::new();
+        let Ok(stream) = TcpStream::connect(&self.address) else { return line };
+        let _ = BufReader::new(stream).read_line(&mut line);
+        line
     }
 }
 
@@ -446,6 +464,23 @@ fn by_a_shared_file_the_lowest_operating_point_wins() {
 fn by_nats_the_lowest_operating_point_wins() {
     let server = NatsServer::start();
     the_lowest_wins(&vec![format!("{{ kind = 'nats', servers = ['nats://{}'] }}", server.address); 2]);
+}
+
+#[test]
+fn hosts_with_one_address_of_nats_go_on_by_the_servers_that_it_announced() {
+    let configured = NatsServer::of_site(None);
+    let other = NatsServer::of_site(Some(&configured));
+    until("they know each other", || configured.greeting().contains(&other.address).then_some(()));
+    let carrier = format!("{{ kind = 'nats', servers = ['nats://{}'] }}", configured.address);
+    let hosts = ["one", "two"].map(|name| Host::start(name, &carrier, KEY));
+    hosts.iter().for_each(|host| host.await_live(2.0));
+    drop(configured);
+    let taken = "tidegate_cluster_messages_total{outcome=\"taken\"}";
+    for host in &hosts {
+        let before = host.metric(taken).unwrap();
+        host.await_metric(taken, |count| count >= before + 3.0);
+        host.await_live(2.0);
+    }
 }
 
 /// Two that do the same, of which one has promised more: the other one is told so, and follows.

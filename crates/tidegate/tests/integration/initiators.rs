@@ -161,24 +161,49 @@ fn await_latency(agent: &Service) {
     until("a decision by it", || agent.metric(estimate).filter(|found| (found - 0.0125).abs() < 1e-9));
 }
 
+/// Starts a Prometheus server without metrics of its own, and returns the place of a source there.
+fn prometheus(folder: &Path) -> (Ends, String) {
+    fs::write(folder.join("prometheus.yml"), "scrape_configs: []\n").unwrap();
+    let address = format!("127.0.0.1:{}", tcp_port());
+    let arguments = [
+        format!("--config.file={}", folder.join("prometheus.yml").display()),
+        format!("--storage.tsdb.path={}", folder.join("data").display()),
+        format!("--web.listen-address={address}"),
+    ];
+    let server = start("prometheus", &arguments, folder);
+    (server, format!("prometheus = 'http://{address}', every = '200ms'"))
+}
+
 #[test]
 fn a_prometheus_server_is_asked_and_its_silence_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("prometheus.yml"), "scrape_configs: []\n").unwrap();
-    let address = format!("127.0.0.1:{}", tcp_port());
-    let arguments = [
-        format!("--config.file={}", folder.path().join("prometheus.yml").display()),
-        format!("--storage.tsdb.path={}", folder.path().join("data").display()),
-        format!("--web.listen-address={address}"),
-    ];
-    let server = start("prometheus", &arguments, folder.path());
-    let place = format!("prometheus = 'http://{address}', every = '200ms'");
+    let (server, place) = prometheus(folder.path());
     let agent = by_source(&format!("{place}, query = 'vector(12.5)'"));
     await_latency(&agent);
     drop(server);
     until("that it is too old", || (source(&agent)["counts"] == false).then_some(()));
     assert!(source(&agent)["trouble"].is_string());
     agent.await_log("no latency from the Prometheus server at");
+}
+
+#[test]
+fn a_source_without_samples_is_unknown_and_does_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, place) = prometheus(folder.path());
+    for (value, trouble) in [
+        ("0 / 0", Value::Null),
+        ("1 / 0", "inf is no latency in this unit: is `unit` right?".into()),
+        ("-1", "-1 is no latency in this unit: is `unit` right?".into()),
+    ] {
+        let agent = by_source(&format!("{place}, query = 'vector({value})'"));
+        let seen = until("an answer", || {
+            let seen = source(&agent);
+            let is_there =
+                if trouble.is_null() { seen["age_seconds"].is_number() } else { seen["trouble"] == trouble };
+            is_there.then_some(seen)
+        });
+        assert_eq!((&seen["counts"], &seen["latency_seconds"]), (&false.into(), &Value::Null), "{value}");
+    }
 }
 
 /// An SNMP agent with a community and two users. The second user has no encryption.

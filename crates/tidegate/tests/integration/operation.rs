@@ -85,13 +85,15 @@ fn settings_change_at_run_time_survive_a_reload_and_are_told_from_the_file() {
     let diff =
         |arguments: &[&str]| operate(&service, &[&["config", "diff", "-c", &file], arguments].concat());
     assert_eq!(diff(&[]).status.code(), Some(0));
-    done(&service, &["set", "array", "target=12ms"]);
+    let said = done(&service, &["set", "array", "target=12ms"]);
+    assert!(said.starts_with("target is 12.0ms, before "), "{said}");
     let said = done(&service, &["dry-run", "on", "array"]);
     assert_eq!(said, "array: dry run, throttles nothing, until the service restarts\n");
     let said = done(&service, &["set", "backup", "shares=50", "limit=40 IO/s", "bandwidth=4 MB/s", "--json"]);
     let answer: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&answer["resource"], &answer["consumer"]), (&"array".into(), &"backup".into()), "{said}");
     assert_eq!(answer["changed"]["limit_bytes_per_second"], 4e6);
+    assert_eq!(answer["before"]["limit_bytes_per_second"], Value::Null, "{said}");
     let in_force = &answer["in_force"];
     let settings = ["shares", "limit_iops", "limit_bytes_per_second"].map(|name| in_force[name].as_f64());
     assert_eq!(settings, [Some(50.0), Some(40.0), Some(4e6)], "{said}");

@@ -9,7 +9,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, Stream};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions};
 use futures_util::future::BoxFuture;
-use tidegate_nats::Encryption;
+use tidegate_nats::{Encryption, NatsServers};
 use tidegate_tls::client_settings;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -109,8 +109,8 @@ pub(super) struct SiteLink {
 }
 
 impl SiteLink {
-    pub(super) async fn make(plan: &SitePlan) -> Result<Self, CatalogueError> {
-        let client = connect(plan).await?;
+    pub(super) async fn make(plan: &SitePlan, servers: &NatsServers) -> Result<Self, CatalogueError> {
+        let client = connect(plan, servers).await?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(CONNECT);
         let stream = context.get_stream_no_info(stream_name(plan)).await;
@@ -123,13 +123,13 @@ impl SiteLink {
 }
 
 /// Replaces the connection whenever it has ended, for ever.
-pub(super) async fn keep_connected(plan: SitePlan, link: Arc<Mutex<SiteLink>>) {
+pub(super) async fn keep_connected(plan: SitePlan, servers: NatsServers, link: Arc<Mutex<SiteLink>>) {
     loop {
         sleep(LOOK).await;
         if lock(&link).is_up() {
             continue;
         }
-        match SiteLink::make(&plan).await {
+        match SiteLink::make(&plan, &servers).await {
             Ok(made) => *lock(&link) = made,
             Err(error) => tracing::debug!("{error}"),
         }
@@ -141,7 +141,7 @@ pub(super) fn lock(link: &Mutex<SiteLink>) -> MutexGuard<'_, SiteLink> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
+async fn connect(plan: &SitePlan, servers: &NatsServers) -> Result<Client, CatalogueError> {
     let mut options = ConnectOptions::new()
         .name("tidegate-broker")
         .connection_timeout(CONNECT)
@@ -159,7 +159,7 @@ async fn connect(plan: &SitePlan) -> Result<Client, CatalogueError> {
             Encryption::Required(client_settings(Some(path), None).map_err(|error| unusable(plan, error))?)
         }
     };
-    let connected = tidegate_nats::connect(options, &plan.servers, &encryption, CONNECT).await;
+    let connected = tidegate_nats::connect(options, servers, &encryption, CONNECT).await;
     let (client, relay) = connected.map_err(|error| unusable(plan, error))?;
     tokio::spawn(async move {
         if let Some(error) = relay.end().await {

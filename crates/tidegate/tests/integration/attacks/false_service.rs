@@ -4,7 +4,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -48,17 +49,18 @@ fn answer(listener: TcpListener, status: &'static str, document: String) -> Arc<
 /// A refusal that would clear the screen, and read backwards.
 const REFUSAL: &str = "{\"error\":\"\\u001b[2J\\u202egone\u{9b}31m\"}";
 
-/// Runs the program with a token, where no service has an operator's socket.
+/// Returns the program with a token, where no service has an operator's socket.
+fn with_token(folder: &Path, arguments: &[&str]) -> Command {
+    let token = folder.join("token");
+    fs::write(&token, TOKEN).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(arguments).env("TIDEGATE_RUN_DIR", folder).env("TIDEGATE_TOKEN_FILE", token);
+    command
+}
+
 fn tidegate(arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, TOKEN).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(arguments)
-        .env("TIDEGATE_RUN_DIR", folder.path())
-        .env("TIDEGATE_TOKEN_FILE", token)
-        .output()
-        .unwrap()
+    with_token(folder.path(), arguments).output().unwrap()
 }
 
 #[test]
@@ -138,6 +140,32 @@ fn a_service_of_another_user_that_a_file_names_is_read_and_gets_no_token() {
 }
 
 #[test]
+fn a_stranger_who_takes_a_brokers_port_while_a_client_waits_gets_no_token() {
+    if !geteuid().is_root() {
+        skip(Lack::Root, "another user");
+        return;
+    }
+    in_own_network(|| {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let broker = TcpListener::bind("127.0.0.1:7311").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = ["transfer", "remove", "x", "--broker", "http://127.0.0.1:7311", "--patience", "60s"];
+        let client = with_token(folder.path(), &arguments).stderr(Stdio::piped()).spawn().unwrap();
+        // The broker of this user takes the question, and ends.
+        let (mut asks, mut question) = (broker.accept().unwrap().0, [0; 4096]);
+        let length = asks.read(&mut question).unwrap();
+        assert!(String::from_utf8_lossy(&question[..length]).contains(TOKEN));
+        drop((asks, broker));
+        let asked =
+            answer(as_nobody(|| TcpListener::bind("127.0.0.1:7311").unwrap()), "200 OK", String::new());
+        let done = client.wait_with_output().unwrap();
+        let said = text(&done.stderr);
+        assert!(said.contains("gets no token: user 65534 listens there"), "{said}");
+        assert_eq!(*asked.lock().unwrap(), "");
+    });
+}
+
+#[test]
 fn the_token_goes_to_a_service_of_this_user_and_controls_in_answers_do_not_reach_the_terminal() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -147,6 +175,7 @@ fn the_token_goes_to_a_service_of_this_user_and_controls_in_answers_do_not_reach
         let said = text(&done.stderr);
         assert_eq!(done.status.code(), Some(1), "{said}");
         assert!(said.contains(r"\u001b[2J\u202egone\u009b31m"), "{said:?}");
+        assert!(said.contains("token is open to everyone on this host (mode 644)"), "{said:?}");
         assert!(!said.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{said:?}");
     }
     assert!(asked.lock().unwrap().contains(TOKEN));

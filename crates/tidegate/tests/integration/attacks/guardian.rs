@@ -313,7 +313,8 @@ fn another_user_stops_neither_an_agent_nor_the_release_of_what_it_left() {
 fn fill_queue() {
     let address = SocketAddrUnix::new_abstract_name(b"tidegate-agent").unwrap();
     loop {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
         match connect(&socket, &address) {
             Ok(()) => {}
             Err(Errno::AGAIN) => return,

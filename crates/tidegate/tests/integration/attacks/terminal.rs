@@ -27,16 +27,27 @@ fn texts_of_files_and_arguments_do_not_change_the_terminal() {
         output
     };
     let example = fs::read_to_string(root().join("scenarios/examples/three-hosts.toml")).unwrap();
-    let named = |line: &str| if line.starts_with("name = ") { r#"name = "\u001b]0;title\u0007\u202e\u009b31m""# } else { line }.to_owned();
+    let named = |line: &str| {
+        if line.starts_with("name = ") { r#"name = "\u001b]0;title\u0007\u202e\u009b31m""# } else { line }
+            .to_owned()
+    };
     let scenario: String = example.lines().map(|line| named(line) + "\n").collect();
-    for (scenario, succeeds) in [(scenario.clone(), true), (format!("{scenario}[{NAME:?}]\nx = '{NAME}'"), false)] {
+    for (scenario, succeeds) in
+        [(scenario.clone(), true), (format!("{scenario}[{NAME:?}]\nx = '{NAME}'"), false)]
+    {
         fs::write(&file, scenario).unwrap();
         for options in [&["sim", "run"][..], &["sim", "run", "--json"]] {
             assert_eq!(run(options).status.success(), succeeds);
         }
     }
     // As a pattern of the shell gives names of files to a command.
-    for command in [&["serve"][..], &["keys"], &["load", "unix:/nowhere", "--export"], &["status", "--config"], &["check"]] {
+    for command in [
+        &["serve"][..],
+        &["keys"],
+        &["load", "unix:/nowhere", "--export"],
+        &["status", "--config"],
+        &["check"],
+    ] {
         assert!(!run(command).status.success());
     }
 }

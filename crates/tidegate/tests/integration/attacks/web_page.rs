@@ -110,6 +110,21 @@ fn a_web_page_asks_in_vain() {
     });
 }
 
+/// Behind a proxy every reader asks by the proxy's name: the administrator must learn what to write where.
+#[test]
+fn a_refused_name_is_logged_once_with_the_key_that_makes_it_known() {
+    let read =
+        |service: &Service| ask(&service.address(), "GET /metrics", &[("Host", "Storage.example:443")], "").0;
+    let service = gateway("");
+    assert_eq!([read(&service), read(&service), read(&service)], [403; 3]);
+    service.await_log("its `Host` Storage.example:443 is no known name of this service");
+    let (_, log) = service.terminate();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("Storage.example")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("add it to `names` of `[api]`"), "{log}");
+    // For metrics alone the table needs nothing else.
+    assert_eq!(read(&gateway("api = { names = ['storage.example'] }")), 200);
+}
+
 #[test]
 fn a_web_page_removes_nothing_from_a_catalogue() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+use tidegate_testing::has_programs;
 
 use crate::documents::glossary::replaced;
 use crate::house::{root, short};
@@ -83,6 +86,17 @@ fn comments_of_scripts_keep_the_glossary() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// `scripts/simulation.py --mutations` and the power loss in the lab remove rules by their text, once in hours.
+#[test]
+fn rules_that_experiments_remove_are_in_the_source() {
+    if !has_programs(&["python3"]) {
+        return;
+    }
+    let done =
+        Command::new("python3").arg("-B").arg(root().join("scripts/gateway_rules.py")).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]
