@@ -174,7 +174,8 @@ impl MachineWatch {
     /// of the time before.
     pub(super) fn sample(&mut self, now: Instant) -> Result<Option<MachineSample>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
-        if let Err(error) = self.stats.read_again(&self.root) {
+        let elapsed = self.sampled.map_or(Duration::ZERO, |sampled| now.saturating_since(sampled));
+        if let Err(error) = self.stats.read_next(&self.root, &self.previous, elapsed) {
             // The counters before are still good to count from.
             std::mem::swap(&mut self.stats, &mut self.previous);
             return Err(error);

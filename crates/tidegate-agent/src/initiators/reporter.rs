@@ -135,7 +135,8 @@ impl InitiatorWatch {
     /// Reads the counters. Returns the reports that are due, by their places.
     fn sample(&mut self, now: Instant) -> Result<Vec<(usize, HostReport)>, ReadError> {
         std::mem::swap(&mut self.stats, &mut self.previous);
-        if let Err(error) = self.stats.read_again(&self.root) {
+        let elapsed = self.sampled.map_or(Duration::ZERO, |sampled| now.saturating_since(sampled));
+        if let Err(error) = self.stats.read_next(&self.root, &self.previous, elapsed) {
             // The counters before are still good to count from.
             std::mem::swap(&mut self.stats, &mut self.previous);
             return Err(error);

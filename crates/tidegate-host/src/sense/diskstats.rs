@@ -27,14 +27,15 @@
 //! **NVMe multipath.** Before 6.2 the kernel counts requests of a head device, such as `nvme0n1`, at its hidden
 //! paths only. Such a head has the sums of its paths here ([`DiskReading::paths`]).
 //!
-//! **Counters that stand still** look like an idle device: `sense::uncounted` tells them apart.
+//! **Counters that stand still** look like an idle device: `sense::uncounted` tells them apart. A file that stands
+//! still as a whole, as one that is mounted over it, looks like a device that hangs: see [`DiskStats::read_next`].
 
 mod parse;
 mod paths;
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use tidegate_units::{Bytes, Latency};
@@ -44,6 +45,13 @@ use crate::root::{ReadError, SystemRoot};
 
 /// The kernel's file.
 const PATH: &str = "/proc/diskstats";
+
+/// Since this version of the kernel each reading counts the time of requests under way (`block: update io_ticks when
+/// io hang`). Before, counters stand still while a device hangs.
+const COUNTS_WAITING: (u32, u32) = (6, 8);
+
+/// By then that time has moved: ten ticks of the slowest clock.
+const MOVES_WITHIN: Duration = Duration::from_millis(100);
 
 /// Bytes of a sector in this file, whatever the device's own sectors are.
 const SECTOR: u64 = 512;
@@ -88,6 +96,27 @@ impl DiskStats {
             self.disks.clear();
             ReadError::Malformed { path, line: wrong.line, problem: wrong.problem }
         })
+    }
+
+    /// The same as [`DiskStats::read_again`] for the next reading, so long after the one before.
+    ///
+    /// # Errors
+    /// As there, and when the whole file stands still while requests are under way: then it is not the kernel's, or
+    /// stale.
+    pub fn read_next(
+        &mut self,
+        root: &SystemRoot,
+        before: &Self,
+        elapsed: Duration,
+    ) -> Result<(), ReadError> {
+        self.read_again(root)?;
+        let waits = self.disks.iter().any(|disk| disk.counters.in_flight > 0);
+        let stands_still = waits && elapsed >= MOVES_WITHIN && self.disks == before.disks;
+        if stands_still && root.kernel_version().is_some_and(|version| version >= COUNTS_WAITING) {
+            let source = io::Error::other("nothing in it changes, although requests are under way");
+            return Err(ReadError::Unreadable { path: root.path(PATH), source });
+        }
+        Ok(())
     }
 
     /// Every device, in the order of their numbers.

@@ -239,3 +239,29 @@ proptest! {
         prop_assert_eq!(step(old, old + added, 64), Some(added));
     }
 }
+
+#[test]
+fn a_file_that_stands_still_while_requests_are_under_way_is_an_error_where_the_kernel_counts_them() {
+    let tree = tempfile::tempdir().unwrap();
+    let root = SystemRoot::at(tree.path());
+    fs::create_dir_all(tree.path().join("proc/sys/kernel")).unwrap();
+    let write = |file: &str, text: &str| fs::write(tree.path().join("proc").join(file), text).unwrap();
+    let idle = CURRENT.replace(" 3 100 ", " 0 100 ");
+    let other = " 254 0 vda 10 1 80 40 20 2 160 90 0 100 130 5 0 4096 7 6 8\n";
+    let second = Duration::from_secs(1);
+    for (kernel, text, elapsed, succeeds) in [
+        ("6.18.1", CURRENT, second, false),
+        ("6.18.1", CURRENT, Duration::from_millis(5), true),
+        ("6.18.1", idle.as_str(), second, true),
+        ("6.1.0", CURRENT, second, true),
+    ] {
+        write("sys/kernel/osrelease", kernel);
+        write("diskstats", text);
+        let before = DiskStats::read(&root).unwrap();
+        let mut next = DiskStats::default();
+        assert_eq!(next.read_next(&root, &before, elapsed).is_ok(), succeeds, "{kernel} {text} {elapsed:?}");
+        // Another device moves.
+        write("diskstats", &format!("{text}{other}"));
+        next.read_next(&root, &before, elapsed).unwrap();
+    }
+}

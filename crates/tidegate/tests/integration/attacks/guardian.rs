@@ -256,6 +256,38 @@ fn an_agent_without_descriptors_leaves_no_consumer_limited_and_comes_back() {
 }
 
 #[test]
+fn an_agent_whose_counters_stand_still_leaves_no_consumer_limited() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut version = release.split('.').map_while(|part| part.parse::<u32>().ok());
+    if version.next().zip(version.next()) < Some((6, 8)) {
+        skip(Lack::Kernel("Linux 6.8"), release);
+        return;
+    }
+    let Some(mut machine) = Machine::new("frozen").filter(|_| has_namespaces(&["--net", "--mount"])) else {
+        return;
+    };
+    machine.isolation = &["unshare", "--net", "--mount"];
+    let agent = machine.agent();
+    let frozen = machine.folder.path().join("diskstats");
+    let now = fs::read_to_string("/proc/diskstats").unwrap();
+    let with_request = |line: &str| {
+        let mut fields: Vec<_> = line.split_ascii_whitespace().collect();
+        // The number of requests under way.
+        fields[11] = "1";
+        fields.join(" ") + "\n"
+    };
+    fs::write(&frozen, now.lines().map(with_request).collect::<String>()).unwrap();
+    let target = agent.process.id().to_string();
+    let mounted = Command::new("nsenter")
+        .args(["--mount", "--target", &target, "mount", "--bind"])
+        .args([frozen.as_path(), Path::new("/proc/diskstats")])
+        .status();
+    assert!(mounted.unwrap().success());
+    until("its word", || machine.log().contains("nothing in it changes").then_some(()));
+    machine.await_release("its counters stand still");
+}
+
+#[test]
 fn what_outlives_the_agent_and_its_guardian_is_released_and_what_is_alive_is_left_alone() {
     let Some(machine) = Machine::new("orphaned") else { return };
     // The law may release for a moment by itself, or another agent of the machine by its start: then it is
