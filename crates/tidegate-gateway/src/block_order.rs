@@ -11,7 +11,8 @@
 //! looks at the heads of its queues alone.
 //!
 //! Two changes may have only uncontested blocks in common, and the earlier one wait for others. The later one
-//! then waits until it begins. Where many changes with whole blocks wait, a later one waits for all of them,
+//! then waits until it begins. If the earlier one has other blocks in part, it reads them before it writes any,
+//! so the later one waits until it is over. Where many changes with whole blocks wait, a later one waits for all of them,
 //! so that it need not look at each.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +31,7 @@ pub(crate) struct BlockOrder {
     /// The places of changes that have whole blocks, in any order.
     with_whole: Vec<usize>,
     contested: BTreeMap<u64, ContestedBlock>,
-    /// Changes with whole blocks that have not begun, by their number.
+    /// Changes with whole blocks that may not have written yet, by their number.
     waiting: BTreeMap<u64, usize>,
     entered: u64,
 }
@@ -45,9 +46,12 @@ struct OrderedChange {
     number: Option<u64>,
     /// The contested blocks at whose head it is not, and the changes that must begin before.
     missing: usize,
-    /// All in `waiting` before it must begin before.
+    /// All must have left `waiting` that were there before it.
     is_after_all: bool,
-    /// Changes that wait for this one to begin.
+    has_begun: bool,
+    /// It reads before it writes, so that it stays in `waiting` until it is over.
+    reads_first: bool,
+    /// Changes that wait for this one to begin, or to be over if it reads first.
     followers: Vec<usize>,
 }
 
@@ -127,20 +131,32 @@ impl BlockOrder {
         }
         let begins = missing == 0 && !is_after_all;
         let index = has_whole.then_some(self.with_whole.len());
-        let number = (has_whole && !begins).then_some(self.entered);
+        let reads_first = blocks.in_part().next().is_some();
+        let number = (has_whole && (!begins || reads_first)).then_some(self.entered);
         self.with_whole.extend(index.map(|_| place));
         self.waiting.extend(number.map(|number| (number, place)));
         self.entered += 1;
-        let change =
-            OrderedChange { request, blocks, index, number, missing, is_after_all, followers: Vec::new() };
-        self.changes.insert(change);
+        self.changes.insert(OrderedChange {
+            request,
+            blocks,
+            index,
+            number,
+            missing,
+            is_after_all,
+            has_begun: begins,
+            reads_first,
+            followers: Vec::new(),
+        });
         (place, begins)
     }
 
     /// A change that had begun is over. Returns the requests that begin now, in their order.
     pub(crate) fn leave(&mut self, place: usize) -> Vec<usize> {
         let change = self.changes.remove(place);
-        debug_assert!(change.number.is_none() && change.missing == 0, "a change is over before it began");
+        debug_assert!(change.has_begun, "a change is over before it began");
+        if let Some(number) = change.number {
+            self.waiting.remove(&number);
+        }
         if let Some(index) = change.index {
             self.with_whole.swap_remove(index);
             if let Some(moved) = self.with_whole.get(index) {
@@ -163,6 +179,12 @@ impl BlockOrder {
         for number in free {
             self.contested.remove(&number);
         }
+        for follower in change.followers {
+            self.changes[follower].missing -= 1;
+            if self.changes[follower].missing == 0 {
+                ready.push_back(follower);
+            }
+        }
         self.begin(ready)
     }
 
@@ -171,7 +193,8 @@ impl BlockOrder {
         let mut begun = Vec::new();
         loop {
             let first = || self.waiting.first_key_value().map(|(_, place)| *place);
-            let is_free = |place: &usize| self.changes[*place].missing == 0;
+            let is_free =
+                |place: &usize| self.changes[*place].missing == 0 && !self.changes[*place].has_begun;
             let Some(place) = ready.pop_front().or_else(|| first().filter(is_free)) else { return begun };
             let change = &mut self.changes[place];
             if let Some(number) = change.number {
@@ -179,10 +202,16 @@ impl BlockOrder {
                 if change.is_after_all && !is_first {
                     continue;
                 }
-                self.waiting.remove(&number);
-                change.number = None;
+                if !change.reads_first {
+                    self.waiting.remove(&number);
+                    change.number = None;
+                }
             }
+            change.has_begun = true;
             begun.push(change.request);
+            if change.reads_first {
+                continue;
+            }
             for follower in std::mem::take(&mut change.followers) {
                 self.changes[follower].missing -= 1;
                 if self.changes[follower].missing == 0 {
@@ -223,9 +252,10 @@ mod tests {
 
         fn may_begin(&self, at: usize) -> bool {
             let (earlier, blocks) = (&self.changes[..at], &self.changes[at].1);
-            !earlier
-                .iter()
-                .any(|(_, other, begun)| Self::conflict(blocks, other) || blocks.overlaps(other) && !begun)
+            !earlier.iter().any(|(_, other, begun)| {
+                Self::conflict(blocks, other)
+                    || blocks.overlaps(other) && !(*begun && other.in_part().next().is_none())
+            })
         }
 
         fn begin(&mut self) -> Vec<usize> {
@@ -355,6 +385,18 @@ mod tests {
             let next = (request + 1 < CROWD).then_some(request + 1);
             assert_eq!(order.leave(*place), Vec::from_iter(next));
         }
+    }
+
+    /// It reads the block at its end first. A later change of whole blocks went to the disk meanwhile, and was
+    /// overwritten by the earlier one.
+    #[test]
+    fn a_change_that_reads_first_is_not_overtaken_by_a_later_one_of_whole_blocks() {
+        let mut order = BlockOrder::default();
+        let (first, begins) = order.enter(0, changed(0..41));
+        assert!(begins);
+        assert!(!order.enter(1, changed(8..16)).1);
+        assert!(order.enter(2, changed(48..56)).1, "it has no block of them");
+        assert_eq!(order.leave(first), [1]);
     }
 
     #[test]
