@@ -21,7 +21,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg, sockopt,
 };
 
-use crate::peer::Peer;
+use crate::peer;
 
 /// The most descriptors of one message (`SCM_MAX_FD`).
 pub const MOST_PASSED: usize = 253;
@@ -63,7 +63,7 @@ impl PassingUser {
         passes.then(|| {
             // A byte out of band would be skipped together with its descriptors.
             let _ = sockopt::set_socket_oobinline(socket, true);
-            Self(Peer::of(socket).map_or(u32::MAX, |peer| peer.user))
+            Self(peer::user(socket).unwrap_or(u32::MAX))
         })
     }
 }

@@ -20,6 +20,7 @@ use rustix::net::sockopt::socket_acceptconn;
 
 pub mod aside;
 pub mod holders;
+mod peer;
 pub mod store;
 pub mod trial;
 pub mod trust;
