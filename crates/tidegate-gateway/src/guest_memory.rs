@@ -16,8 +16,9 @@ use crate::request::ClientRequest;
 /// The least time that counts. Chosen: above what copying the data of a usual request takes.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// The length of a rest, in waits. Chosen: a front end has at most a twentieth of the pool's time for them.
-const REST: u32 = 19;
+/// The length of a rest, in waits. Chosen: they take at most a hundredth of the pool's time, so that the 99th percentile
+/// of others does not show them.
+const REST: u32 = 99;
 
 /// The time for which a disk is watched after a slow use of its memory. Whether the thread has waited is asked only
 /// then, because that is a system call.
@@ -106,7 +107,7 @@ mod tests {
         assert!(!watch.rests() && watch.begin(at(60_299)).waits.is_some());
         assert!(watch.begin(at(60_300)).waits.is_none());
         assert!(watch.was_slow(Duration::from_millis(300), true, at(1000)), "it is told of");
-        assert!(watch.rests() && watch.wake(at(6699)).is_none());
-        assert!(watch.wake(at(6700)).is_some() && !watch.rests());
+        assert!(watch.rests() && watch.wake(at(30_699)).is_none());
+        assert!(watch.wake(at(30_700)).is_some() && !watch.rests());
     }
 }
