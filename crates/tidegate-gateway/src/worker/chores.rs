@@ -178,9 +178,11 @@ impl PoolWorker {
         self.add_chore(self.sessions[session].export, WorkerChore::Read { session });
     }
 
-    /// Begins a session when it is its export's turn.
-    pub(super) fn open_later(&mut self, new: Box<NewSession>) {
+    /// Begins a session when it is its export's turn. That of a disk or a device begins at once, since orders
+    /// for it may follow.
+    pub(super) fn begin(&mut self, new: Box<NewSession>, now: Instant) {
         match self.exports.iter().find(|(_, export)| export.id == new.export) {
+            Some((export, _)) if new.disk.is_some() || new.device.is_some() => self.open(*new, export, now),
             Some((export, _)) => self.add_chore(export, WorkerChore::Open(new)),
             None => info!(peer = new.peer, "session refused: its export has just been removed"),
         }

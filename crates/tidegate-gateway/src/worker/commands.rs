@@ -19,7 +19,7 @@ impl PoolWorker {
         }
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                WorkerCommand::Session(new) => self.open_later(new),
+                WorkerCommand::Session(new) => self.begin(new, now),
                 // The thread that asked may have gone.
                 WorkerCommand::Snapshot(reply) => drop(reply.send(self.snapshot(now))),
                 WorkerCommand::MakeRoom { bound, export, source, reply } => {
