@@ -12,8 +12,8 @@
 //!
 //! Two changes may have only uncontested blocks in common, and the earlier one wait for others. The later one
 //! then waits until it begins. If the earlier one has other blocks in part, it reads them before it writes any,
-//! so the later one waits until it is over. Where many changes with whole blocks wait, a later one waits for all of them,
-//! so that it need not look at each.
+//! so the later one waits until it is over. Where many changes with whole blocks wait, a later one waits until all of
+//! these have begun, so that it need not look at each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,8 +31,10 @@ pub(crate) struct BlockOrder {
     /// The places of changes that have whole blocks, in any order.
     with_whole: Vec<usize>,
     contested: BTreeMap<u64, ContestedBlock>,
-    /// Changes with whole blocks that may not have written yet, by their number.
+    /// Changes with whole blocks that have not begun, by their number.
     waiting: BTreeMap<u64, usize>,
+    /// Those that have begun, and read before they write.
+    reading: BTreeMap<u64, usize>,
     entered: u64,
 }
 
@@ -42,14 +44,14 @@ struct OrderedChange {
     blocks: ChangedBlocks,
     /// Its index in `with_whole`.
     index: Option<usize>,
-    /// Its number in `waiting`.
-    number: Option<u64>,
+    /// Changes are numbered as they come.
+    number: u64,
     /// The contested blocks at whose head it is not, and the changes that must begin before.
     missing: usize,
-    /// All must have left `waiting` that were there before it.
+    /// All must have begun that were in `waiting` before it. Then it looks at `reading`.
     is_after_all: bool,
     has_begun: bool,
-    /// It reads before it writes, so that it stays in `waiting` until it is over.
+    /// It reads before it writes.
     reads_first: bool,
     /// Changes that wait for this one to begin, or to be over if it reads first.
     followers: Vec<usize>,
@@ -121,20 +123,19 @@ impl BlockOrder {
         let has_whole = blocks.has_whole();
         let is_after_all = has_whole && self.waiting.len() > MOST_COMPARED;
         if has_whole && !is_after_all {
-            for earlier in self.waiting.values() {
-                let earlier = &mut self.changes[*earlier];
-                if earlier.blocks.overlaps(&blocks) {
-                    earlier.followers.push(place);
-                    missing += 1;
-                }
-            }
+            let earlier = self.waiting.values().chain(self.reading.values());
+            missing += follow(&mut self.changes, place, &blocks, earlier);
         }
         let begins = missing == 0 && !is_after_all;
         let index = has_whole.then_some(self.with_whole.len());
         let reads_first = blocks.in_part().next().is_some();
-        let number = (has_whole && (!begins || reads_first)).then_some(self.entered);
+        let number = self.entered;
         self.with_whole.extend(index.map(|_| place));
-        self.waiting.extend(number.map(|number| (number, place)));
+        if has_whole && !begins {
+            self.waiting.insert(number, place);
+        } else if has_whole && reads_first {
+            self.reading.insert(number, place);
+        }
         self.entered += 1;
         self.changes.insert(OrderedChange {
             request,
@@ -154,9 +155,7 @@ impl BlockOrder {
     pub(crate) fn leave(&mut self, place: usize) -> Vec<usize> {
         let change = self.changes.remove(place);
         debug_assert!(change.has_begun, "a change is over before it began");
-        if let Some(number) = change.number {
-            self.waiting.remove(&number);
-        }
+        self.reading.remove(&change.number);
         if let Some(index) = change.index {
             self.with_whole.swap_remove(index);
             if let Some(moved) = self.with_whole.get(index) {
@@ -197,15 +196,22 @@ impl BlockOrder {
                 |place: &usize| self.changes[*place].missing == 0 && !self.changes[*place].has_begun;
             let Some(place) = ready.pop_front().or_else(|| first().filter(is_free)) else { return begun };
             let change = &mut self.changes[place];
-            if let Some(number) = change.number {
-                let is_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == number);
-                if change.is_after_all && !is_first {
+            let number = change.number;
+            let is_first = self.waiting.first_key_value().is_some_and(|(first, _)| *first == number);
+            if change.is_after_all && !is_first {
+                continue;
+            }
+            if std::mem::take(&mut change.is_after_all) {
+                let blocks = change.blocks.clone();
+                let missing = follow(&mut self.changes, place, &blocks, self.reading.values());
+                self.changes[place].missing = missing;
+                if missing > 0 {
                     continue;
                 }
-                if !change.reads_first {
-                    self.waiting.remove(&number);
-                    change.number = None;
-                }
+            }
+            let change = &mut self.changes[place];
+            if self.waiting.remove(&number).is_some() && change.reads_first {
+                self.reading.insert(number, place);
             }
             change.has_begun = true;
             begun.push(change.request);
@@ -220,6 +226,24 @@ impl BlockOrder {
             }
         }
     }
+}
+
+/// Has a change wait for those of the earlier ones that have blocks in common with it. Returns their number.
+fn follow<'a>(
+    changes: &mut Slab<OrderedChange>,
+    place: usize,
+    blocks: &ChangedBlocks,
+    earlier: impl Iterator<Item = &'a usize>,
+) -> usize {
+    let mut followed = 0;
+    for earlier in earlier {
+        let earlier = &mut changes[*earlier];
+        if earlier.blocks.overlaps(blocks) {
+            earlier.followers.push(place);
+            followed += 1;
+        }
+    }
+    followed
 }
 
 #[cfg(test)]
@@ -331,7 +355,7 @@ mod tests {
                 }
             }
             prop_assert!(order.changes.is_empty() && order.contested.is_empty() && order.waiting.is_empty());
-            prop_assert!(order.with_whole.is_empty());
+            prop_assert!(order.with_whole.is_empty() && order.reading.is_empty());
         }
 
         /// Beyond the number that is compared, changes may wait for more than they must, and for no less.
@@ -369,7 +393,7 @@ mod tests {
                 let begun = order.leave(place);
                 running.extend(begun.into_iter().map(|request| places[request]));
             }
-            prop_assert!(order.changes.is_empty(), "some change never begins");
+            prop_assert!(order.changes.is_empty() && order.reading.is_empty(), "some change never begins");
         }
     }
 
@@ -397,6 +421,17 @@ mod tests {
         assert!(!order.enter(1, changed(8..16)).1);
         assert!(order.enter(2, changed(48..56)).1, "it has no block of them");
         assert_eq!(order.leave(first), [1]);
+    }
+
+    #[test]
+    fn many_changes_that_read_first_begin_at_once_if_they_have_no_block_in_common() {
+        let mut order = BlockOrder::default();
+        let apart = |request: usize| changed(64 * request as u64 + 1..64 * request as u64 + 31);
+        let places: Vec<usize> = (0..1000).map(|request| order.enter(request, apart(request)).0).collect();
+        for (at, place) in places.into_iter().enumerate() {
+            assert!(order.enter(1000 + at, apart(1000 + at)).1, "it waits for others");
+            assert!(order.leave(place).is_empty());
+        }
     }
 
     #[test]

@@ -124,6 +124,11 @@ impl SessionDisk {
         }
     }
 
+    /// Returns true if the front end waits for a ring to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.rings.iter().flatten().any(|ring| ring.stopping.is_some())
+    }
+
     /// Returns the ring if it has started, and the memory that it lies in.
     pub(crate) fn started(&mut self, index: u16) -> Option<(&mut StartedRing, &GuestMemory)> {
         let ring = self.rings.get_mut(usize::from(index))?.as_mut()?;

@@ -47,7 +47,7 @@ pub use replaced::DisplacedVolume;
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time between two looks at the volumes, beside those of the workers. Chosen: an administrator who replaces a
-/// volume hears of it at once, and a thousand volumes cost less than a hundredth of a processor.
+/// volume hears of it at once.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// A running gateway. Dropping it ends the service at once; [`drain`](Self::drain) ends it in order.
@@ -282,7 +282,8 @@ impl Gateway {
         let now = WallInstant::now();
         if now >= self.next_look {
             self.next_look = now + BETWEEN_LOOKS;
-            self.pools.iter().flat_map(|pool| &pool.exports).for_each(OpenedExport::begin_look);
+            let exports = self.pools.iter().flat_map(|pool| &pool.exports);
+            volume_look::begin_round(exports.filter_map(OpenedExport::volume_to_look_at).collect());
         }
     }
 

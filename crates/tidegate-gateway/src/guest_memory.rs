@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_nbd::Errno;
 use tidegate_units::Instant;
-use tidegate_vhost::waits_of_this_thread;
+use tidegate_vhost::time_of_this_thread;
 
 use crate::request::ClientRequest;
 
@@ -20,8 +20,12 @@ const SLOW: Duration = Duration::from_millis(1);
 /// of others does not show them.
 const REST: u32 = 99;
 
-/// The time for which a disk is watched after a slow use of its memory. Whether the thread has waited is asked only
-/// then, because that is a system call.
+/// The longest first rest, and the longest one soon after another. Chosen: a balloon that gives back many GiB once
+/// stops its guest for some seconds, and one that does so all the time does not stop it for longer than drivers wait.
+const LONGEST: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(25)];
+
+/// The time for which a disk is watched after a slow use of its memory, or after a rest. Whether the thread has waited
+/// is asked only then, because that takes system calls.
 const WATCHED: Duration = Duration::from_secs(60);
 
 /// A result that waits to be put into its ring.
@@ -32,6 +36,8 @@ pub(crate) type KeptResult = (ClientRequest, Result<(), Errno>);
 pub(crate) struct GuestMemoryWatch {
     watched_until: Option<Instant>,
     rests_until: Option<Instant>,
+    /// The rests one soon after another.
+    rests_in_row: usize,
     /// It has rested before.
     has_rested: bool,
     results: Vec<KeptResult>,
@@ -41,8 +47,8 @@ pub(crate) struct GuestMemoryWatch {
 #[derive(Debug)]
 pub(crate) struct MemoryUse {
     began: Instant,
-    /// The waits of the thread by then, if the disk is watched.
-    waits: Option<u64>,
+    /// The time of the thread by then, if the disk is watched.
+    time_of_thread: Option<Duration>,
 }
 
 impl MemoryUse {
@@ -54,23 +60,31 @@ impl MemoryUse {
 impl GuestMemoryWatch {
     pub(crate) fn begin(&self, now: Instant) -> MemoryUse {
         let is_watched = self.watched_until.is_some_and(|until| now < until);
-        MemoryUse { began: now, waits: is_watched.then(waits_of_this_thread) }
+        MemoryUse { began: now, time_of_thread: is_watched.then(time_of_this_thread).flatten() }
     }
 
     /// Ends a use. Returns true if the first rest of the disk begins.
     pub(crate) fn end(&mut self, used: &MemoryUse, now: Instant) -> bool {
         let time = now.saturating_since(used.began);
-        // A thread that was without a processor has not waited for memory.
-        let has_waited = || used.waits.is_some_and(|before| waits_of_this_thread() > before);
-        time >= SLOW && self.was_slow(time, has_waited(), now)
+        // A thread that worked, or was without a processor, has not waited for memory.
+        let waited = || Some(time.saturating_sub(time_of_this_thread()? - used.time_of_thread?));
+        time >= SLOW && self.was_slow(waited().unwrap_or_default(), now)
     }
 
-    fn was_slow(&mut self, time: Duration, has_waited: bool, now: Instant) -> bool {
-        self.watched_until = Some(now + WATCHED);
-        if has_waited {
-            self.rests_until = Some(now + REST * time);
+    fn was_slow(&mut self, waited: Duration, now: Instant) -> bool {
+        if waited < SLOW {
+            let until = now + WATCHED;
+            self.watched_until = Some(self.watched_until.map_or(until, |before| before.max(until)));
+            return false;
         }
-        has_waited && !std::mem::replace(&mut self.has_rested, true)
+        if self.watched_until.is_none_or(|until| until <= now) {
+            self.rests_in_row = 0;
+        }
+        let longest = LONGEST[self.rests_in_row.min(LONGEST.len() - 1)];
+        let until = now + (REST * waited).min(longest);
+        self.rests_in_row += 1;
+        (self.rests_until, self.watched_until) = (Some(until), Some(until + WATCHED));
+        !std::mem::replace(&mut self.has_rested, true)
     }
 
     /// Returns true if nothing may be touched now.
@@ -78,19 +92,19 @@ impl GuestMemoryWatch {
         self.rests_until.is_some()
     }
 
+    /// Returns true if it rests and the time for that is over.
+    pub(crate) fn has_rested_until(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| until <= now)
+    }
+
     /// Keeps the result of a request until the end of the rest.
     pub(crate) fn keep(&mut self, result: KeptResult) {
         self.results.push(result);
     }
 
-    /// Ends the rest if its time is over. Returns the results that were kept.
-    pub(crate) fn wake(&mut self, now: Instant) -> Option<Vec<KeptResult>> {
-        self.rests_until.take_if(|until| *until <= now)?;
-        Some(self.take_results())
-    }
-
-    /// Returns the results that were kept.
-    pub(crate) fn take_results(&mut self) -> Vec<KeptResult> {
+    /// Ends the rest. Returns the results that were kept.
+    pub(crate) fn wake(&mut self) -> Vec<KeptResult> {
+        self.rests_until = None;
         std::mem::take(&mut self.results)
     }
 }
@@ -99,15 +113,30 @@ impl GuestMemoryWatch {
 mod tests {
     use super::*;
 
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
     #[test]
     fn a_disk_rests_only_after_waits_and_much_longer_than_these() {
-        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let mut watch = GuestMemoryWatch::default();
-        assert!(!watch.was_slow(Duration::from_millis(300), false, at(300)));
-        assert!(!watch.rests() && watch.begin(at(60_299)).waits.is_some());
-        assert!(watch.begin(at(60_300)).waits.is_none());
-        assert!(watch.was_slow(Duration::from_millis(300), true, at(1000)), "it is told of");
-        assert!(watch.rests() && watch.wake(at(30_699)).is_none());
-        assert!(watch.wake(at(30_700)).is_some() && !watch.rests());
+        assert!(!watch.was_slow(Duration::ZERO, at(300)), "it worked, or was without a processor");
+        assert!(!watch.rests() && watch.watched_until == Some(at(60_300)));
+        assert!(watch.was_slow(Duration::from_millis(30), at(1000)), "it is told of");
+        assert!(!watch.has_rested_until(at(3_969)) && watch.has_rested_until(at(3_970)));
+        assert_eq!(watch.watched_until, Some(at(63_970)), "it is watched when it wakes");
+        watch.wake();
+        assert!(!watch.rests() && !watch.was_slow(Duration::from_millis(30), at(5000)), "it is told of once");
+    }
+
+    #[test]
+    fn a_rest_is_bounded_and_longer_soon_after_another() {
+        let mut watch = GuestMemoryWatch::default();
+        watch.was_slow(Duration::from_secs(6), at(0));
+        assert_eq!(watch.rests_until, Some(at(5_000)));
+        watch.was_slow(Duration::from_secs(6), at(10_000));
+        assert_eq!(watch.rests_until, Some(at(35_000)));
+        watch.was_slow(Duration::from_secs(6), at(200_000));
+        assert_eq!(watch.rests_until, Some(at(205_000)), "not soon after");
     }
 }

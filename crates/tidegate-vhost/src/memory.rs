@@ -4,12 +4,14 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
+use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{fcntl_get_seals, fstatfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::time::{ClockId, clock_gettime};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
@@ -157,16 +159,21 @@ impl GuestMemory {
     }
 }
 
-/// Returns how often the calling thread has waited for something since its start, such as a page of guest memory.
+/// Returns the time for which the calling thread has worked, or was ready to and had no processor. The rest of its time
+/// it has waited for something, such as a page of guest memory. `None` if the kernel does not tell.
 #[must_use]
-pub fn waits_of_this_thread() -> u64 {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage` to `usage`, which is zeros if it fails; both are valid.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    u64::try_from(usage.ru_nvcsw).unwrap_or(0)
+pub fn time_of_this_thread() -> Option<Duration> {
+    thread_local! {
+        static WAITED_FOR_PROCESSOR: Option<File> = File::open("/proc/thread-self/schedstat").ok();
+    }
+    // The first of its fields is a clock tick behind (sched-stats.rst).
+    let worked = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).ok()?;
+    WAITED_FOR_PROCESSOR.with(|file| {
+        let mut text = [0; 64];
+        let length = file.as_ref()?.read_at(&mut text, 0).ok()?;
+        let waited = str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(worked + Duration::from_nanos(waited))
+    })
 }
 
 /// A region, and the address where the front end has it.

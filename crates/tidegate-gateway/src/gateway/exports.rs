@@ -39,14 +39,12 @@ pub(super) fn seated(exports: &[OpenedExport]) -> Vec<(u64, bool)> {
 }
 
 impl OpenedExport {
-    /// Has its volume looked at, if it is a file or block device.
-    pub(super) fn begin_look(&self) {
-        if let (ExportStore::Path(path), Some(file)) = (&self.config.store, &self.file) {
-            let (export, path) = (self.config.name.clone(), path.clone());
-            let volume =
-                LookedAtVolume { export, path, served: self.volume.clone(), file: Weak::clone(file) };
-            self.looks.begin(volume);
-        }
+    /// Returns its volume, to be looked at, if it is a file or block device.
+    pub(super) fn volume_to_look_at(&self) -> Option<(Arc<VolumeLooks>, LookedAtVolume)> {
+        let (ExportStore::Path(path), Some(file)) = (&self.config.store, &self.file) else { return None };
+        let (export, path) = (self.config.name.clone(), path.clone());
+        let volume = LookedAtVolume { export, path, served: self.volume.clone(), file: Weak::clone(file) };
+        Some((Arc::clone(&self.looks), volume))
     }
 
     /// The same export under a new configuration, with the size that its volume has now.

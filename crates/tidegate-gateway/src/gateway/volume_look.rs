@@ -1,4 +1,4 @@
-//! Looks at the volumes that are served, each on a thread of its own: to look takes as long as the storage likes.
+//! Looks at the volumes that are served, on threads that serve no client: to look takes as long as the storage likes.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,22 +28,6 @@ impl VolumeLooks {
         self.is_replaced.load(Ordering::Relaxed)
     }
 
-    /// Begins a look at a volume, unless the last one still waits for its storage.
-    pub(super) fn begin(self: &Arc<Self>, volume: LookedAtVolume) {
-        if self.is_looking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let looks = Arc::clone(self);
-        let body = move || {
-            looks.look(volume);
-            looks.is_looking.store(false, Ordering::Release);
-        };
-        // Without a thread the next look finds the same.
-        if thread::Builder::new().name("tg-look".into()).stack_size(STACK).spawn(body).is_err() {
-            self.is_looking.store(false, Ordering::Release);
-        }
-    }
-
     fn look(&self, volume: LookedAtVolume) {
         let LookedAtVolume { export, path, served, file } = volume;
         if let Some(file) = file.upgrade() {
@@ -58,6 +42,21 @@ impl VolumeLooks {
             Some(_) | None => {}
         }
     }
+}
+
+/// Looks at volumes in a thread that goes from one to the next. A volume at which an earlier thread still waits for the
+/// storage is left to that one, so that there are no more threads than volumes that hang.
+pub(super) fn begin_round(volumes: Vec<(Arc<VolumeLooks>, LookedAtVolume)>) {
+    let round = move || {
+        for (looks, volume) in volumes {
+            if !looks.is_looking.swap(true, Ordering::AcqRel) {
+                looks.look(volume);
+                looks.is_looking.store(false, Ordering::Release);
+            }
+        }
+    };
+    // Without a thread the next round finds the same.
+    let _ = thread::Builder::new().name("tg-look".into()).stack_size(STACK).spawn(round);
 }
 
 /// A volume that is served by its path.

@@ -187,7 +187,7 @@ impl ClaimedDevice {
                 return Ok(());
             }
             match (unused(self.number), can_serve(&device, &volume)) {
-                (Ok(_), _) => self.add_anew()?,
+                (Ok(alone), _) => self.add_anew(alone)?,
                 (Err(_), Ok(())) => return Ok(()),
                 (Err(user), Err(mismatch)) => return Err(DeviceProblem::Mismatch { mismatch, user }),
             }
@@ -195,8 +195,12 @@ impl ClaimedDevice {
         Ok(self.control.set_properties(self.number, &volume)?)
     }
 
-    fn add_anew(&mut self) -> Result<(), DeviceProblem> {
+    /// `alone` keeps others from opening it until it has stopped. A device that is open cannot be deleted.
+    fn add_anew(&mut self, alone: Option<OwnedFd>) -> Result<(), DeviceProblem> {
         self.channel = None;
+        let stopped = self.control.stop(self.number);
+        drop(alone);
+        stopped?;
         self.control.delete(self.number)?;
         self.control.add(self.number, self.mark.device_mark())?;
         (self.fresh, self.has_own_mark) = (true, true);

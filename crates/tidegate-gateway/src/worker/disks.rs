@@ -65,6 +65,7 @@ impl PoolWorker {
                 Some((started, _)) => {
                     started.ring.stop();
                     started.stopping = Some(reply);
+                    self.end_rests(now);
                     self.take_from_rings(key, now);
                 }
                 // The front end may have gone.

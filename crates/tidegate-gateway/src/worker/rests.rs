@@ -4,6 +4,7 @@ use tidegate_units::Instant;
 use tracing::warn;
 
 use super::PoolWorker;
+use crate::disk::SessionDisk;
 use crate::guest_memory::MemoryUse;
 use crate::session::SessionPhase;
 
@@ -18,6 +19,7 @@ impl PoolWorker {
         if let Some(used) = used
             && let Some(session) = self.sessions.get_mut(key)
             && let Some(disk) = &mut session.disk
+            && self.drain.is_none()
             && disk.memory_watch.end(&used, now)
         {
             warn!(
@@ -30,14 +32,18 @@ impl PoolWorker {
         }
     }
 
-    /// Goes on with disks whose rest is over.
+    /// Goes on with disks whose rest is over; during a drain, and while a ring is to stop, at once.
     pub(super) fn end_rests(&mut self, now: Instant) {
-        let rested = self.sessions.iter_mut().filter_map(|(key, session)| {
-            let results = session.disk.as_mut()?.memory_watch.wake(now)?;
-            Some((key, results))
-        });
-        for (key, results) in rested.collect::<Vec<_>>() {
-            for (request, result) in results {
+        let is_over = |disk: &SessionDisk| {
+            disk.memory_watch.rests()
+                && (self.drain.is_some() || disk.is_stopping() || disk.memory_watch.has_rested_until(now))
+        };
+        let rested = self.sessions.iter().filter(|(_, session)| session.disk.as_deref().is_some_and(is_over));
+        for key in rested.map(|(key, _)| key).collect::<Vec<_>>() {
+            let Some(disk) = self.sessions.get_mut(key).and_then(|session| session.disk.as_mut()) else {
+                continue;
+            };
+            for (request, result) in disk.memory_watch.wake() {
                 self.answer_disk(request, result, now);
             }
             if self.sessions.get(key).is_some_and(|session| session.phase == SessionPhase::Open) {

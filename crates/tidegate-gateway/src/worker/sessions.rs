@@ -540,7 +540,7 @@ impl PoolWorker {
             session
                 .disk
                 .iter_mut()
-                .flat_map(|disk| disk.memory_watch.take_results())
+                .flat_map(|disk| disk.memory_watch.wake())
                 .map(|(request, _)| request),
         );
         let export = &mut self.exports[session.export];
