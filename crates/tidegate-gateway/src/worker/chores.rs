@@ -36,6 +36,11 @@ const COPIED_PER_MICROSECOND: usize = 6_000;
 /// the export's doing.
 const LONGEST_CHORE: Duration = Duration::from_millis(1);
 
+/// Small chores of an export that are done in a row, and the bytes up to which the completion of an operation is one.
+/// To choose the next line and to look at the clock costs as much as a small chore does.
+const IN_A_ROW: usize = 8;
+const SMALL: usize = 16 << 10;
+
 /// Requests of one session that are taken in one go.
 pub(super) const REQUESTS_AT_ONCE: usize = 16;
 
@@ -55,6 +60,17 @@ pub(super) enum WorkerChore {
     Open(Box<NewSession>),
     /// A session may have requests that have arrived and were not taken.
     Read { session: usize },
+}
+
+impl WorkerChore {
+    fn is_small(&self) -> bool {
+        match self {
+            Self::Completed(CompletedOperation { token: RingToken::Received { .. }, .. })
+            | Self::Open(_)
+            | Self::Read { .. } => false,
+            Self::Completed(completed) => completed.result.as_ref().is_ok_and(|bytes| *bytes <= SMALL),
+        }
+    }
 }
 
 /// A part of a turn.
@@ -123,7 +139,17 @@ impl<T> ChoreLines<T> {
         Some((export, chore))
     }
 
-    /// Charges an export for a chore.
+    /// Takes the next chore of the line that had the last turn, if it is to be done in the same.
+    fn pop_if(&mut self, export: usize, is_wanted: impl FnOnce(&mut T) -> bool) -> Option<T> {
+        let line = &mut self.lines[export];
+        let chore = line.chores.pop_front_if(is_wanted)?;
+        if line.chores.is_empty() {
+            self.ready[line.class as usize].remove(&(line.used, export));
+        }
+        Some(chore)
+    }
+
+    /// Charges an export for chores.
     fn charge(&mut self, export: usize, shares: Shares, time: Duration) {
         let line = &mut self.lines[export];
         let ready = &mut self.ready[line.class as usize];
@@ -202,14 +228,13 @@ impl PoolWorker {
         let mut before = self.clock.now();
         while let Some((export, chore)) = self.chores.pop(class) {
             let copying = self.ring.copying();
-            match chore {
-                WorkerChore::Completed(completed) => self.completed(completed, now),
-                WorkerChore::Open(new) => self.open(*new, export, now),
-                // Its session may have gone; that another one has its key by now does no harm.
-                WorkerChore::Read { session } if self.sessions.contains(session) => {
-                    self.read_requests(session, now);
+            self.do_chore(export, chore, now);
+            for _ in 1..IN_A_ROW {
+                let is_more = self.ring.copying().saturating_sub(copying) <= SMALL;
+                match self.chores.pop_if(export, |next| is_more && next.is_small()) {
+                    Some(chore) => self.do_chore(export, chore, now),
+                    None => break,
                 }
-                WorkerChore::Read { .. } => {}
             }
             let after = self.clock.now();
             let copied = copying_time(self.ring.copying().saturating_sub(copying));
@@ -222,6 +247,18 @@ impl PoolWorker {
             }
         }
         true
+    }
+
+    fn do_chore(&mut self, export: usize, chore: WorkerChore, now: Instant) {
+        match chore {
+            WorkerChore::Completed(completed) => self.completed(completed, now),
+            WorkerChore::Open(new) => self.open(*new, export, now),
+            // Its session may have gone; that another one has its key by now does no harm.
+            WorkerChore::Read { session } if self.sessions.contains(session) => {
+                self.read_requests(session, now)
+            }
+            WorkerChore::Read { .. } => {}
+        }
     }
 
     /// Returns true if something waits for the worker's next turn, which must not wait then.
@@ -331,6 +368,9 @@ mod tests {
                 let Some((export, number)) = lines.pop(class(of_protected)) else { return false };
                 assert_eq!(number, done[export]);
                 done[export] += 1;
+                while lines.pop_if(export, |next| *next % 3 == cost % 3).is_some() {
+                    done[export] += 1;
+                }
                 lines.charge(export, Shares::DEFAULT, Duration::from_nanos(cost));
                 true
             };

@@ -537,11 +537,7 @@ impl PoolWorker {
         withdrawn.extend(self.withdraw_syncs(key));
         let session = &mut self.sessions[key];
         withdrawn.extend(
-            session
-                .disk
-                .iter_mut()
-                .flat_map(|disk| disk.memory_watch.wake())
-                .map(|(request, _)| request),
+            session.disk.iter_mut().flat_map(|disk| disk.memory_watch.wake()).map(|(request, _)| request),
         );
         let export = &mut self.exports[session.export];
         for request in withdrawn {
