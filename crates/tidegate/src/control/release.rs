@@ -201,7 +201,15 @@ fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result
     };
     let asked_agents =
         LivingAgents { in_namespace: agents().any(is_here), of_cgroups: agents().next().is_some() };
-    let living = await_other_agents(asked_agents)?;
+    let living = match await_other_agents(asked_agents) {
+        Ok(living) => living,
+        // Nothing keeps the operator from a release.
+        Err(error) => {
+            let removed = throttle::undo().map_err(CommandFailure::Release)?;
+            report.kernel(&removed, KernelState::AgentNotAsked)?;
+            return Err(error);
+        }
+    };
     if living.is_other_than(asked_agents) {
         let removed = throttle::undo().map_err(CommandFailure::Release)?;
         report.kernel(&removed, KernelState::AgentNotAsked)?;
