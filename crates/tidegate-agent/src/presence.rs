@@ -3,13 +3,17 @@
 //! An agent and its guardian listen at an abstract socket, which is gone with the last of the two processes.
 //! Any user of the network namespace can bind such a name, and so keep an agent from it. So an agent takes
 //! another name then, and a name counts only if the kernel says that its socket is root's, this user's or a
-//! service's. No program connects to find out: strangers may fill the queue of an agent's socket.
+//! service's. No program connects to find out: strangers may fill the queue of an agent's socket. A kernel
+//! without the module `unix_diag` does not say it. Then the processes that have the socket open tell whose it is,
+//! and a socket that may be an agent's counts.
 
 use std::collections::hash_map::RandomState;
+use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Once;
 use std::thread;
@@ -109,13 +113,14 @@ fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
         .into_iter()
         .filter(is_other)
         .filter(|socket| socket.is_listening || is_older(socket))
-        .partition(|socket| is_believed(socket.user));
+        .partition(may_be_agents);
     if let Some(stranger) = strangers.first() {
         TOLD.call_once(|| {
             let name = String::from_utf8_lossy(&stranger.name);
-            let (user, others) = (stranger.user, strangers.len() - 1);
+            let user = stranger.user.map_or("another user".to_owned(), |user| format!("user {user}"));
+            let others = strangers.len() - 1;
             tracing::info!(
-                "the socket @{name} is not an agent's, but user {user}'s, and is ignored; others: {others}"
+                "the socket @{name} is not an agent's, but {user}'s, and is ignored; others: {others}"
             );
         });
     }
@@ -123,6 +128,19 @@ fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
         process: holders::of_socket(socket.inode).first().map(|holder| holder.process),
         is_older: is_older(socket),
     }))
+}
+
+/// Returns false if a socket is surely a stranger's.
+fn may_be_agents(socket: &AbstractSocket) -> bool {
+    let users = || {
+        let holders = holders::of_socket(socket.inode).into_iter();
+        holders.filter_map(|holder| Some(fs::metadata(format!("/proc/{}", holder.process)).ok()?.uid()))
+    };
+    match socket.user {
+        Some(user) => is_believed(user),
+        // An agent never gives its socket to a stranger. Other users' processes may not be seen from here.
+        None => users().next().is_none() || users().any(is_believed),
+    }
 }
 
 /// Returns true if a socket is as agents had it before they listened at one: it takes datagrams.
@@ -142,7 +160,35 @@ fn is_agents(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use rustix::process::geteuid;
+
     use super::*;
+
+    #[test]
+    fn a_socket_that_the_kernel_tells_no_owner_of_is_a_strangers_only_if_strangers_have_it() {
+        let address = SocketAddr::from_abstract_name(format!("tidegate-test-{}", std::process::id()));
+        let listener = UnixListener::bind_addr(&address.unwrap()).unwrap();
+        let link = fs::metadata(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
+        let inode = u32::try_from(link.ino()).unwrap();
+        let socket = AbstractSocket { name: Vec::new(), user: None, inode, is_listening: true };
+        assert!(may_be_agents(&socket), "this process does not find itself");
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60").stdin(OwnedFd::from(listener));
+        // Only root can start a stranger's program.
+        let is_root = geteuid().is_root();
+        if is_root {
+            sleep.uid(65_534);
+        }
+        let mut sleep = sleep.spawn().unwrap();
+        let may_be = may_be_agents(&socket);
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        assert_eq!(may_be, !is_root);
+    }
 
     #[test]
     fn only_names_of_agents_are_meant() {

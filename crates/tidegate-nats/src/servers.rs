@@ -2,7 +2,8 @@
 //!
 //! A server tells its clients the addresses of the others of its site (`connect_urls`), so that one configured
 //! address is enough to fail over. A false server can announce any address. So announced addresses are few, they
-//! are tried last, and those that came over an encrypted connection are only used with encryption.
+//! are tried last, and those that came over an encrypted connection are only used with encryption. The line
+//! before the encryption announces nothing: a host on the way can change it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

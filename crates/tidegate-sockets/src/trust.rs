@@ -25,7 +25,10 @@ pub enum UnknownPeer {
     #[error("plain HTTP does not tell who answers on another machine")]
     OtherMachine,
     /// The kernel knows no program there.
-    #[error("the system does not tell who listens there")]
+    #[error(
+        "the system does not tell who listens there; if the port leads into a container or to another machine, \
+         use an `https://` address"
+    )]
     Untold,
     /// A program of another user is there, which is not believed.
     #[error("user {0} listens there, and that is neither root nor this user nor a service's user")]

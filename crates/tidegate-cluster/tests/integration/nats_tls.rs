@@ -2,10 +2,11 @@
 //! its kind.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use crate::common::server::Server;
 use crate::common::{cluster_name, join, mark_of, report, resource, shown, wait_until_all_hear_all};
@@ -174,6 +175,42 @@ fn a_password_is_not_sent_to_who_offers_no_encryption() {
     let a = join("a", Carrier::Nats(NatsConfig { tls: Some(trusting(&authority)), ..plain.config() }));
     until_true("it fails", || a.status().reason.is_some_and(|why| why.contains("127.0.0.1")));
     assert!(!a.status().up, "{}", shown(&a));
+}
+
+#[test]
+fn an_address_that_a_host_on_the_way_announces_is_never_connected_to() {
+    let authority = Authority::new("ours");
+    let server = authority.server(&[]);
+    let [way, elsewhere] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let nats = NatsConfig {
+        servers: vec![format!("tls://{}", way.local_addr().unwrap())],
+        tls: Some(trusting(&authority)),
+        ..server.config()
+    };
+    let a = join("a", Carrier::Nats(nats));
+    let (host, _) = way.accept().unwrap();
+    let real = TcpStream::connect(server.address).unwrap();
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while !line.ends_with(b"\r\n") {
+        (&real).read_exact(&mut byte).unwrap();
+        line.extend(byte);
+    }
+    let line = String::from_utf8(line).unwrap();
+    let announced = format!("INFO {{\"connect_urls\":[\"{}\"],", elsewhere.local_addr().unwrap());
+    let changed = line.replacen("INFO {", &announced, 1);
+    assert!(changed != line && changed.matches("connect_urls").count() == 1, "{changed}");
+    (&host).write_all(changed.as_bytes()).unwrap();
+    for (from, to) in [(&host, &real), (&real, &host)] {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from, &mut to));
+    }
+    until_true("it is up", || a.status().up);
+    drop(way);
+    host.shutdown(Shutdown::Both).unwrap();
+    // By then every address that is known was tried.
+    wait_for_reason(&a, "refused");
+    elsewhere.set_nonblocking(true).unwrap();
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
 
 #[test]

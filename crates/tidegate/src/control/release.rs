@@ -1,6 +1,7 @@
 //! `tidegate release`.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
@@ -201,7 +202,15 @@ fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result
     };
     let asked_agents =
         LivingAgents { in_namespace: agents().any(is_here), of_cgroups: agents().next().is_some() };
-    let living = await_other_agents(asked_agents)?;
+    let living = match await_other_agents(asked_agents) {
+        Ok(living) => living,
+        // Nothing keeps the operator from a release.
+        Err(error) => {
+            let removed = throttle::undo().map_err(CommandFailure::Release)?;
+            report.kernel(&removed, KernelState::AgentNotAsked)?;
+            return Err(error);
+        }
+    };
     if living.is_other_than(asked_agents) {
         let removed = throttle::undo().map_err(CommandFailure::Release)?;
         report.kernel(&removed, KernelState::AgentNotAsked)?;
@@ -212,28 +221,38 @@ fn of_other_agents(asked: &[KnownService], report: &mut ReleaseReport) -> Result
         return Ok(report.kernel(&RemovedThrottles::default(), KernelState::NotLookedAt)?);
     }
     if living != LivingAgents::default() {
-        await_empty_kernel()?;
-        return Ok(report.kernel(&RemovedThrottles::default(), KernelState::OfAskedAgents)?);
+        let state = await_empty_kernel()?;
+        return Ok(report.kernel(&RemovedThrottles::default(), state)?);
     }
     of_kernel(report)
 }
 
-/// Waits until the kernel throttles nothing, after the agents that were asked have released everything.
+/// Waits until the kernel throttles nothing, after the agents that were asked have released everything. Returns
+/// what is known of the kernel then.
 ///
 /// # Errors
 /// When it still throttles, although what dead agents may have left was removed.
-fn await_empty_kernel() -> Result<(), CommandFailure> {
+fn await_empty_kernel() -> Result<KernelState, CommandFailure> {
     let begin = Instant::now();
-    let left = || throttle::left_in_kernel().map_err(CommandFailure::Release);
-    while !left()?.is_empty() {
-        if begin.elapsed() > KERNEL_FOLLOWS {
-            throttle::undo().map_err(CommandFailure::Release)?;
-            let left = left()?;
-            return if left.is_empty() { Ok(()) } else { Err(CommandFailure::LeftInKernel(left.join(", "))) };
+    let mut is_late = false;
+    loop {
+        match throttle::left_in_kernel() {
+            Ok(left) if left.is_empty() => return Ok(KernelState::OfAskedAgents),
+            Ok(left) if is_late => return Err(CommandFailure::LeftInKernel(left.join(", "))),
+            Ok(_) => {}
+            // Agents have rights that the operator may lack, and they say that they released everything.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(KernelState::NotLookedAt);
+            }
+            Err(error) => return Err(CommandFailure::Release(error)),
         }
-        thread::sleep(BETWEEN_LOOKS);
+        is_late = begin.elapsed() > KERNEL_FOLLOWS;
+        if is_late {
+            throttle::undo().map_err(CommandFailure::Release)?;
+        } else {
+            thread::sleep(BETWEEN_LOOKS);
+        }
     }
-    Ok(())
 }
 
 /// Agents that live, as far as each of their traces shows.

@@ -96,7 +96,7 @@ pub(super) enum KernelState {
     AgentNotAsked,
     /// What was removed is there again.
     ThereAgain,
-    /// Only root may look.
+    /// Only root may look, with CAP_SYS_ADMIN.
     NotLookedAt,
 }
 
@@ -135,7 +135,9 @@ impl ReleaseReport {
             (KernelState::Nothing, false) => {
                 Some("read back: nothing of Tidegate is in the kernel".to_owned())
             }
-            (KernelState::NotLookedAt, _) => Some("the kernel was not looked at: only root may".to_owned()),
+            (KernelState::NotLookedAt, _) => {
+                Some("the kernel was not looked at: only root may, with CAP_SYS_ADMIN".to_owned())
+            }
             (KernelState::OfAskedAgents | KernelState::AgentNotAsked | KernelState::ThereAgain, _) => None,
         })
     }

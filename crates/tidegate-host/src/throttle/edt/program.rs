@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo};
-use aya::programs::{ProgramError, SchedClassifier, loaded_programs};
+use aya::programs::{ProgramError, ProgramInfo, SchedClassifier, loaded_programs};
 use tidegate_ebpf::edt::{self, AddressKey, EdtSettings, PayloadStart, key};
 use tidegate_units::Latency;
 
@@ -144,19 +144,19 @@ fn change_delays(
         return Ok(());
     }
     let refused = |error: ProgramError| failed("programs", &error);
-    for program in loaded_programs() {
-        let program = match program {
-            Ok(program) => program,
-            // One that was unloaded while we looked.
-            Err(ProgramError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
-                continue;
-            }
-            Err(error) => return Err(refused(error)),
-        };
+    let mut look_at = |program: ProgramInfo| {
         if programs.contains(&program.id()) && program.name_as_str() == Some(edt::PROGRAM) {
             for map in program.map_ids().map_err(refused)?.unwrap_or_default() {
                 change_slots(map, &mut change).map_err(|error| failed(edt::DELAYS, &error))?;
             }
+        }
+        Ok(())
+    };
+    for program in loaded_programs() {
+        match program.map_err(refused).and_then(&mut look_at) {
+            // It was unloaded while we looked, and delays nothing any more.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            looked => looked?,
         }
     }
     Ok(())
