@@ -255,7 +255,7 @@ impl PoolWorker {
             WorkerChore::Open(new) => self.open(*new, export, now),
             // Its session may have gone; that another one has its key by now does no harm.
             WorkerChore::Read { session } if self.sessions.contains(session) => {
-                self.read_requests(session, now)
+                self.read_requests(session, now);
             }
             WorkerChore::Read { .. } => {}
         }
