@@ -16,8 +16,8 @@ use crate::request::ClientRequest;
 /// The least time that counts. Chosen: above what copying the data of a usual request takes.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// The length of a rest, in waits, up to the longest. Chosen: short waits take a hundredth of the pool's time, so that the 99th percentile
-/// of others does not show them.
+/// The length of a rest, in waits, up to the longest. Chosen: short waits take a hundredth of the pool's time, so that
+/// the 99th percentile of others does not show them.
 const REST: u32 = 99;
 
 /// The longest first rest, and the longest one soon after another. Chosen: a balloon that gives back many GiB once
