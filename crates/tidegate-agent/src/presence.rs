@@ -23,6 +23,9 @@ use tidegate_host::AbstractSocket;
 use tidegate_sockets::holders;
 use tidegate_sockets::trust::is_believed;
 
+/// Sockets whose owners are looked up at most, since each takes a look at all processes.
+const MOST_LOOKED_UP: usize = 8;
+
 /// The name of the socket. If another user has that, a dot and a random number follow.
 const NAME: &str = "tidegate-agent";
 
@@ -108,12 +111,12 @@ fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
     /// A stranger may have a thousand names, and agents are looked for again and again.
     static TOLD: Once = Once::new();
     let is_other = |socket: &AbstractSocket| !(socket.is_listening && socket.name == own.as_bytes());
-    let sockets = AbstractSocket::find(is_agents)?;
+    let (sockets, mut looked_up) = (AbstractSocket::find(is_agents)?, 0);
     let (agents, strangers): (Vec<_>, Vec<_>) = sockets
         .into_iter()
         .filter(is_other)
         .filter(|socket| socket.is_listening || is_older(socket))
-        .partition(may_be_agents);
+        .partition(|socket| may_be_agents(socket, &mut looked_up));
     if let Some(stranger) = strangers.first() {
         TOLD.call_once(|| {
             let name = String::from_utf8_lossy(&stranger.name);
@@ -130,8 +133,9 @@ fn other_than(own: &str) -> io::Result<Option<LivingAgent>> {
     }))
 }
 
-/// Returns false if a socket is surely a stranger's.
-fn may_be_agents(socket: &AbstractSocket) -> bool {
+/// Returns false if a socket is surely a stranger's. Owners that the kernel does not tell are looked up among all
+/// processes, [`MOST_LOOKED_UP`] of them; a stranger may have a thousand sockets.
+fn may_be_agents(socket: &AbstractSocket, looked_up: &mut usize) -> bool {
     let users = || {
         let holders = holders::of_socket(socket.inode).into_iter();
         holders.filter_map(|holder| Some(fs::metadata(format!("/proc/{}", holder.process)).ok()?.uid()))
@@ -139,7 +143,10 @@ fn may_be_agents(socket: &AbstractSocket) -> bool {
     match socket.user {
         Some(user) => is_believed(user),
         // An agent never gives its socket to a stranger. Other users' processes may not be seen from here.
-        None => users().next().is_none() || users().any(is_believed),
+        None => {
+            *looked_up += 1;
+            *looked_up > MOST_LOOKED_UP || users().next().is_none() || users().any(is_believed)
+        }
     }
 }
 
@@ -175,7 +182,7 @@ mod tests {
         let link = fs::metadata(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
         let inode = u32::try_from(link.ino()).unwrap();
         let socket = AbstractSocket { name: Vec::new(), user: None, inode, is_listening: true };
-        assert!(may_be_agents(&socket), "this process does not find itself");
+        assert!(may_be_agents(&socket, &mut 0), "this process does not find itself");
         let mut sleep = Command::new("sleep");
         sleep.arg("60").stdin(OwnedFd::from(listener));
         // Only root can start a stranger's program.
@@ -184,7 +191,7 @@ mod tests {
             sleep.uid(65_534);
         }
         let mut sleep = sleep.spawn().unwrap();
-        let may_be = may_be_agents(&socket);
+        let may_be = may_be_agents(&socket, &mut 0);
         sleep.kill().unwrap();
         sleep.wait().unwrap();
         assert_eq!(may_be, !is_root);

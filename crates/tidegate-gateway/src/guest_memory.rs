@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_nbd::Errno;
 use tidegate_units::Instant;
-use tidegate_vhost::time_of_this_thread;
+use tidegate_vhost::ThreadTime;
 
 use crate::request::ClientRequest;
 
@@ -38,8 +38,8 @@ pub(crate) struct GuestMemoryWatch {
     rests_until: Option<Instant>,
     /// The rests one soon after another.
     rests_in_row: usize,
-    /// It has rested before.
-    has_rested: bool,
+    /// The end of the last rest.
+    last_rest: Option<Instant>,
     results: Vec<KeptResult>,
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct GuestMemoryWatch {
 #[derive(Debug)]
 pub(crate) struct MemoryUse {
     began: Instant,
-    /// The time of the thread by then, if the disk is watched.
-    time_of_thread: Option<Duration>,
+    /// The times of the thread by then, if the disk is watched.
+    thread: Option<ThreadTime>,
 }
 
 impl MemoryUse {
@@ -60,14 +60,13 @@ impl MemoryUse {
 impl GuestMemoryWatch {
     pub(crate) fn begin(&self, now: Instant) -> MemoryUse {
         let is_watched = self.watched_until.is_some_and(|until| now < until);
-        MemoryUse { began: now, time_of_thread: is_watched.then(time_of_this_thread).flatten() }
+        MemoryUse { began: now, thread: is_watched.then(ThreadTime::now).flatten() }
     }
 
     /// Ends a use. Returns true if the first rest of the disk begins.
     pub(crate) fn end(&mut self, used: &MemoryUse, now: Instant) -> bool {
         let time = now.saturating_since(used.began);
-        // A thread that worked, or was without a processor, has not waited for memory.
-        let waited = || Some(time.saturating_sub(time_of_this_thread()? - used.time_of_thread?));
+        let waited = || Some(ThreadTime::now()?.waited(used.thread.as_ref()?, time));
         time >= SLOW && self.was_slow(waited().unwrap_or_default(), now)
     }
 
@@ -77,14 +76,14 @@ impl GuestMemoryWatch {
             self.watched_until = Some(self.watched_until.map_or(until, |before| before.max(until)));
             return false;
         }
-        if self.watched_until.is_none_or(|until| until <= now) {
+        if self.last_rest.is_none_or(|ended| ended + WATCHED <= now) {
             self.rests_in_row = 0;
         }
         let longest = LONGEST[self.rests_in_row.min(LONGEST.len() - 1)];
         let until = now + (REST * waited).min(longest);
         self.rests_in_row += 1;
         (self.rests_until, self.watched_until) = (Some(until), Some(until + WATCHED));
-        !std::mem::replace(&mut self.has_rested, true)
+        self.last_rest.replace(until).is_none()
     }
 
     /// Returns true if nothing may be touched now.

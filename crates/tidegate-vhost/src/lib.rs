@@ -31,7 +31,7 @@ pub use budget::shared_bytes;
 pub use event::{EventDescriptor, NotEventDescriptor};
 pub use features::{DiskProperties, MOST_QUEUES};
 pub use front_end::{DiskOwner, FrontEndError, OwnerGone, serve};
-pub use memory::{GuestMemory, time_of_this_thread};
+pub use memory::{GuestMemory, ThreadTime};
 pub use request::{DataPart, DiskCommand, DiskRequest, MalformedRequest, RequestStatus, SECTOR};
 pub use ring::{CompletedRequest, DiskRing, RingError};
 pub use size::DiskSize;

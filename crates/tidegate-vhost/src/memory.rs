@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -159,21 +160,44 @@ impl GuestMemory {
     }
 }
 
-/// Returns the time for which the calling thread has worked, or was ready to and had no processor. The rest of its time
-/// it has waited for something, such as a page of guest memory. `None` if the kernel does not tell.
-#[must_use]
-pub fn time_of_this_thread() -> Option<Duration> {
-    thread_local! {
-        static WAITED_FOR_PROCESSOR: Option<File> = File::open("/proc/thread-self/schedstat").ok();
+/// The calling thread's waits since its start, for such as a page of guest memory, and its other time.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadTime {
+    waits: u64,
+    /// It worked, or was ready to and had no processor.
+    awake: Duration,
+}
+
+impl ThreadTime {
+    /// `None` if the kernel does not tell.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        thread_local! {
+            static WAITED_FOR_PROCESSOR: Option<File> = File::open("/proc/thread-self/schedstat").ok();
+        }
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes one `rusage` to `usage`, which is zeros if it fails; both are valid.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        // The first field of the file is a clock tick behind (sched-stats.rst).
+        let worked = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).ok()?;
+        let without_processor = WAITED_FOR_PROCESSOR.with(|file| {
+            let mut text = [0; 64];
+            let length = file.as_ref()?.read_at(&mut text, 0).ok()?;
+            str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+        })?;
+        let awake = worked + Duration::from_nanos(without_processor);
+        Some(Self { waits: usage.ru_nvcsw.unsigned_abs(), awake })
     }
-    // The first of its fields is a clock tick behind (sched-stats.rst).
-    let worked = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).ok()?;
-    WAITED_FOR_PROCESSOR.with(|file| {
-        let mut text = [0; 64];
-        let length = file.as_ref()?.read_at(&mut text, 0).ok()?;
-        let waited = str::from_utf8(&text[..length]).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(worked + Duration::from_nanos(waited))
-    })
+
+    /// Returns how much of the `time` from `before` to now the thread has waited. Interrupts are no waits.
+    #[must_use]
+    pub fn waited(&self, before: &Self, time: Duration) -> Duration {
+        let has_waited = self.waits > before.waits;
+        if has_waited { time.saturating_sub(self.awake.saturating_sub(before.awake)) } else { Duration::ZERO }
+    }
 }
 
 /// A region, and the address where the front end has it.

@@ -56,14 +56,14 @@ impl SizeWatch {
     }
 
     pub(super) fn look(&self, file: &File) {
-        // What is promised meanwhile is not what this size is less than.
+        // What is promised meanwhile, or is not any more, is not what this size is less than.
         let promised = self.promised.load(Ordering::Relaxed);
         let size = match &self.device {
             None => file.metadata().ok().map(|metadata| metadata.len()),
             Some(sectors) => sectors.as_ref().and_then(sectors_in).map(|sectors| sectors * SECTOR),
         };
         if let Some(size) = size.filter(|size| *size < promised) {
-            self.least.fetch_min(size, Ordering::Relaxed);
+            self.saw(size);
         }
     }
 

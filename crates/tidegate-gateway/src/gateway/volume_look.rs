@@ -30,10 +30,10 @@ impl VolumeLooks {
 
     fn look(&self, volume: LookedAtVolume) {
         let LookedAtVolume { export, path, served, file } = volume;
-        if let Some(file) = file.upgrade() {
-            // The worker looks at what is found here.
-            file.look_at_size();
-        }
+        // It may have been removed since the round began.
+        let Some(file) = file.upgrade() else { return };
+        // The worker looks at what is found here.
+        file.look_at_size();
         let displaced = DisplacedVolume::find(export.clone(), path, served);
         let was_replaced = self.is_replaced.swap(displaced.is_some(), Ordering::Relaxed);
         match displaced {

@@ -65,10 +65,12 @@ pub(super) enum WorkerChore {
 impl WorkerChore {
     fn is_small(&self) -> bool {
         match self {
-            Self::Completed(CompletedOperation { token: RingToken::Received { .. }, .. })
-            | Self::Open(_)
-            | Self::Read { .. } => false,
-            Self::Completed(completed) => completed.result.as_ref().is_ok_and(|bytes| *bytes <= SMALL),
+            Self::Open(_) | Self::Read { .. } => false,
+            Self::Completed(CompletedOperation { token, result, .. }) => match token {
+                // Requests may have come with it.
+                RingToken::Received { .. } | RingToken::Kicked { .. } | RingToken::Fetched { .. } => false,
+                _ => result.as_ref().is_ok_and(|bytes| *bytes <= SMALL),
+            },
         }
     }
 }

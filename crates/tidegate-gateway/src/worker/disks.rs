@@ -288,7 +288,7 @@ impl PoolWorker {
         self.end_memory_use(key, used);
     }
 
-    fn put_into_ring(&mut self, request: ClientRequest, result: Result<(), Errno>, now: Instant) {
+    pub(super) fn put_into_ring(&mut self, request: ClientRequest, result: Result<(), Errno>, now: Instant) {
         let key = request.session;
         let session = &mut self.sessions[key];
         let account = self.exports[session.export].account;
@@ -359,7 +359,7 @@ impl PoolWorker {
             }
         }
         disk.signals += signals.len();
-        let is_over = self.drain.is_some() && session.requests == 0;
+        let is_over = self.drain.is_some() && session.requests == 0 && !rests;
         signals.into_iter().for_each(|call| self.signal(key, call));
         ended.into_iter().for_each(|watch| self.end_watch(key, watch));
         if let Some(error) = failure {

@@ -20,6 +20,7 @@ impl PoolWorker {
             && let Some(session) = self.sessions.get_mut(key)
             && let Some(disk) = &mut session.disk
             && self.drain.is_none()
+            && !disk.is_stopping()
             && disk.memory_watch.end(&used, now)
         {
             warn!(
@@ -43,9 +44,12 @@ impl PoolWorker {
             let Some(disk) = self.sessions.get_mut(key).and_then(|session| session.disk.as_mut()) else {
                 continue;
             };
-            for (request, result) in disk.memory_watch.wake() {
-                self.answer_disk(request, result, now);
+            let results = disk.memory_watch.wake();
+            let used = self.begin_memory_use(key);
+            for (request, result) in results {
+                self.put_into_ring(request, result, now);
             }
+            self.end_memory_use(key, used);
             if self.sessions.get(key).is_some_and(|session| session.phase == SessionPhase::Open) {
                 self.attend_to(key);
                 self.read_later(key);
